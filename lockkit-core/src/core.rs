@@ -1,0 +1,157 @@
+//! What all backends have in common.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::capability::Capabilities;
+use crate::clock::{BootInstant, Clock};
+use crate::contender::{Claim, Contender};
+use crate::engine::acquire::Acquire;
+use crate::engine::background::Background;
+use crate::engine::live::LiveClaim;
+use crate::engine::owners::Owners;
+use crate::engine::queue::LocalQueue;
+use crate::engine::terms;
+use crate::error::Error;
+use crate::event::{Emitter, EventKind, Events};
+use crate::request::Request;
+use crate::settings::Settings;
+
+/// What all backends have in common: description, defaults, live claims, events.
+///
+/// Every backend object owns one. Clones are the same client: they share its local queue, its
+/// owners and its event stream.
+#[derive(Debug, Clone)]
+pub struct Core(Arc<Shared>);
+
+/// The inside of a [`Core`].
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) capabilities: Capabilities,
+    pub(crate) settings: Settings,
+    pub(crate) clock: Clock,
+    pub(crate) queue: LocalQueue,
+    pub(crate) owners: Owners,
+    pub(crate) events: Emitter,
+    pub(crate) background: Background,
+    closed: AtomicBool,
+    /// Since when the store has not answered, in nanoseconds after boot; zero if it does.
+    unavailable_since: AtomicU64,
+}
+
+impl Core {
+    /// The core of a backend that can do `capabilities`, for a client with `settings`.
+    pub fn new(capabilities: Capabilities, settings: Settings) -> Self {
+        Self::with_clock(capabilities, settings, Clock::default())
+    }
+
+    /// As [`Core::new`], on another clock.
+    pub fn with_clock(capabilities: Capabilities, settings: Settings, clock: Clock) -> Self {
+        Self(Arc::new(Shared {
+            events: Emitter::new(capabilities.name),
+            capabilities,
+            settings,
+            clock,
+            queue: LocalQueue::default(),
+            owners: Owners::default(),
+            background: Background::default(),
+            closed: AtomicBool::new(false),
+            unavailable_since: AtomicU64::new(0),
+        }))
+    }
+
+    /// What the backend can do.
+    pub fn capabilities(&self) -> &Capabilities {
+        &self.0.capabilities
+    }
+
+    /// The client's defaults.
+    pub fn settings(&self) -> &Settings {
+        &self.0.settings
+    }
+
+    /// Subscribes to what happens to this client's claims from now on.
+    pub fn events(&self) -> Events {
+        self.0.events.subscribe()
+    }
+
+    /// Tells that something works but is dangerous: what it is, and what would be right.
+    pub fn warn(&self, message: impl Into<Arc<str>>) {
+        self.0.events.emit(|| (None, EventKind::Warning { message: message.into() }));
+    }
+
+    /// How many waiters stand in this client's local queues.
+    pub fn waiting(&self) -> usize {
+        self.0.queue.len()
+    }
+
+    /// How many claims are being cleaned up in the background.
+    pub fn cleaning_up(&self) -> usize {
+        self.0.background.count()
+    }
+
+    /// Acquires what `request` asks for, through the contender that `contend` makes.
+    ///
+    /// Returns at once; the future does the work. It is `'static`: it borrows neither the
+    /// backend nor the request.
+    pub fn acquire(
+        &self,
+        request: Request,
+        contend: impl FnOnce(Claim) -> Box<dyn Contender>,
+    ) -> Acquire {
+        match terms::resolve(request, &self.0.settings, &self.0.capabilities) {
+            Ok((claim, terms)) => {
+                let contender = contend(claim.clone());
+                Acquire::new(LiveClaim::new(Arc::clone(&self.0), claim, terms, contender))
+            }
+            Err(error) => Acquire::refused(error),
+        }
+    }
+
+    /// Refuses new claims from now on and waits for the clean-up, for at most `deadline`;
+    /// returns whether it was done. See [`LockExt::close`](crate::LockExt::close).
+    pub async fn close(&self, deadline: Duration) -> bool {
+        self.0.closed.store(true, Ordering::Release);
+        self.0.background.idle(self.0.clock.now() + deadline).await
+    }
+}
+
+impl Shared {
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Whether waiters of this client queue locally: not where the store has a queue.
+    pub(crate) fn queues_locally(&self) -> bool {
+        !self.capabilities.fair
+    }
+
+    /// Notes what an exchange with the store came to, for the times without an answer.
+    pub(crate) fn note<T>(&self, result: &Result<T, Error>) {
+        match result {
+            Err(Error::Unavailable(_)) => self.note_silence(),
+            _ if self.unavailable_since.load(Ordering::Relaxed) != 0 => self.note_answer(),
+            _ => {}
+        }
+    }
+
+    fn note_silence(&self) {
+        let now = self.clock.now().as_nanos();
+        let first = self
+            .unavailable_since
+            .compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok();
+        if first {
+            self.events.emit(|| (None, EventKind::Unavailable));
+        }
+    }
+
+    fn note_answer(&self) {
+        let since = self.unavailable_since.swap(0, Ordering::Relaxed);
+        if since != 0 {
+            let after = self.clock.now().since(BootInstant::from_nanos(since));
+            self.events.emit(|| (None, EventKind::Available { after }));
+        }
+    }
+}

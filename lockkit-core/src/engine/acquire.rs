@@ -1,0 +1,474 @@
+//! Acquiring: the caller's side.
+
+use std::pin::Pin;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
+use std::task::{Context, Poll, Waker};
+
+use crate::clock::BootInstant;
+use crate::contender::{Attempt, Stage};
+use crate::engine::live::{LiveClaim, State};
+use crate::engine::phase::{Grant, Phase, Tenure};
+use crate::engine::thread;
+use crate::engine::{release, schedule, wait};
+use crate::error::{Error, Result};
+use crate::event::EventKind;
+use crate::guard::Guard;
+use crate::loss::LossReason;
+use crate::request::Wait;
+use crate::sync::lock;
+
+/// The future of an acquire. `'static`, and `Unpin`.
+///
+/// The clock of the request's timeout starts with the first poll. Polled again after it was
+/// ready, it stays pending.
+#[derive(Debug)]
+#[must_use = "futures do nothing unless polled"]
+pub struct Acquire(Inner);
+
+#[derive(Debug)]
+enum Inner {
+    Refused(Option<Error>),
+    Live(Arc<LiveClaim>),
+    Done,
+}
+
+impl Acquire {
+    pub(crate) fn new(live: Arc<LiveClaim>) -> Self {
+        Self(Inner::Live(live))
+    }
+
+    pub(crate) fn refused(error: Error) -> Self {
+        Self(Inner::Refused(Some(error)))
+    }
+}
+
+impl Future for Acquire {
+    type Output = Result<Guard>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        let result = match &mut this.0 {
+            Inner::Live(live) => std::task::ready!(live.poll_acquire(cx)),
+            Inner::Refused(error) => match error.take() {
+                Some(error) => Err(error),
+                None => return Poll::Pending,
+            },
+            Inner::Done => return Poll::Pending,
+        };
+        if let (Inner::Live(live), Err(error)) = (&this.0, &result) {
+            let reason = error.reason();
+            live.emit(|| EventKind::AcquireFailed { waited: live.waited(), reason });
+        }
+        this.0 = Inner::Done;
+        Poll::Ready(result)
+    }
+}
+
+impl Drop for Acquire {
+    fn drop(&mut self) {
+        if let Inner::Live(live) = &self.0 {
+            live.abandon();
+        }
+    }
+}
+
+/// The future of an acquire that does not wait: `None` if the key is busy.
+#[derive(Debug)]
+#[must_use = "futures do nothing unless polled"]
+pub struct TryAcquire(Acquire);
+
+impl TryAcquire {
+    pub(crate) fn new(acquire: Acquire) -> Self {
+        Self(acquire)
+    }
+}
+
+impl Future for TryAcquire {
+    type Output = Result<Option<Guard>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Poll::Ready(match std::task::ready!(Pin::new(&mut self.0).poll(cx)) {
+            Ok(guard) => Ok(Some(guard)),
+            Err(Error::NotAcquired(busy)) if busy.last_error.is_none() => Ok(None),
+            Err(error) => Err(error),
+        })
+    }
+}
+
+impl LiveClaim {
+    fn poll_acquire(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Result<Guard>> {
+        loop {
+            let mut state = lock(&self.state);
+            match &mut state.phase {
+                Phase::Fresh => {
+                    drop(state);
+                    if let Some(result) = self.start() {
+                        return Poll::Ready(result);
+                    }
+                }
+                Phase::Asking { exchange, stage, waker, .. } => {
+                    let stage = *stage;
+                    let Poll::Ready(result) = exchange.poll(cx) else {
+                        keep_waker(waker, cx);
+                        return Poll::Pending;
+                    };
+                    return match self.first_answer(state, stage, result, cx.waker()) {
+                        Some(result) => Poll::Ready(result),
+                        None => Poll::Pending,
+                    };
+                }
+                Phase::Waiting { waker } => {
+                    keep_waker(waker, cx);
+                    return Poll::Pending;
+                }
+                _ => return Poll::Ready(self.collect(state)),
+            }
+        }
+    }
+
+    /// The first poll: sends the first attempt, or takes a seat in the local queue.
+    fn start(self: &Arc<Self>) -> Option<Result<Guard>> {
+        if self.core.is_closed() {
+            return Some(Err(Error::configuration("this client was closed")));
+        }
+        let thread = match thread::lock_thread() {
+            Ok(thread) => thread,
+            Err(error) => return Some(Err(error)),
+        };
+        let now = self.now();
+        let op_end = now + self.terms.op_timeout;
+        let until = match self.terms.wait {
+            Wait::Forever => BootInstant::FAR_FUTURE,
+            Wait::Within(wait) if wait.is_zero() => op_end,
+            Wait::Within(wait) => now + wait,
+        };
+        self.begin(now, until);
+        match self.core.owners.enter(self) {
+            Ok(None) => {}
+            Ok(Some(held)) => return Some(Ok(self.entered(held))),
+            Err(error) => return Some(Err(error)),
+        }
+        let mut state = lock(&self.state);
+        if self.core.queues_locally() && !self.core.queue.is_empty(&self.claim.key) {
+            if self.terms.never_waits() {
+                state.phase = Phase::Ended;
+                return Some(Err(self.not_acquired(&state.seen)));
+            }
+            let ticket = self.core.queue.join(&self.claim.key);
+            state.phase = Phase::Waiting { waker: None };
+            drop(state);
+            self.schedule(until);
+            self.emit(|| EventKind::Waiting);
+            thread.spawn(wait::wait(Arc::clone(self), Some(ticket), None));
+            return None;
+        }
+        let stage = self.terms.first_stage();
+        state.seen.attempts = 1;
+        let until = until.min(op_end);
+        state.phase = Phase::Asking { exchange: self.ask(stage), stage, until, waker: None };
+        drop(state);
+        self.schedule(until);
+        None
+    }
+
+    /// A guard more on the claim `held` of the same owner; this claim was never sent.
+    fn entered(self: &Arc<Self>, held: Arc<Self>) -> Guard {
+        lock(&self.state).phase = Phase::Ended;
+        held.emit(|| EventKind::Reentered);
+        Guard::new(held)
+    }
+
+    fn first_answer(
+        self: &Arc<Self>,
+        mut state: MutexGuard<'_, State>,
+        stage: Stage,
+        result: Result<Attempt>,
+        waker: &Waker,
+    ) -> Option<Result<Guard>> {
+        let busy = match self.judge(result) {
+            Ok(Attempt::Granted { fence, lease }) => {
+                return Some(Ok(self.hold(state, Grant { fence, lease })));
+            }
+            Ok(Attempt::Busy { holder, .. }) if stage == Stage::Try => {
+                state.seen.holder = holder;
+                let error = self.not_acquired(&state.seen);
+                drop(state);
+                self.finished();
+                return Some(Err(error));
+            }
+            Ok(busy) => Ok(busy),
+            Err(error) if stage != Stage::Try && error.is_retryable() => Err(error),
+            Err(error) => {
+                self.close_down(&mut state);
+                drop(state);
+                release::withdraw_later(self, None);
+                return Some(Err(error));
+            }
+        };
+        state.phase = Phase::Waiting { waker: Some(waker.clone()) };
+        drop(state);
+        self.go_waiting(busy);
+        None
+    }
+
+    /// Continues on the lock thread after the first answer.
+    fn go_waiting(self: &Arc<Self>, first: Result<Attempt>) {
+        let local = self.core.queues_locally();
+        let ticket = local.then(|| self.core.queue.join(&self.claim.key));
+        self.schedule(self.until());
+        self.emit(|| EventKind::Waiting);
+        if let Some(thread) = thread::running() {
+            thread.spawn(wait::wait(Arc::clone(self), ticket, Some(first)));
+        }
+    }
+
+    /// An answer that is read after its own deadline is no grant.
+    pub(crate) fn judge(&self, result: Result<Attempt>) -> Result<Attempt> {
+        match &result {
+            Ok(Attempt::Granted { lease, .. })
+                if self.now() >= schedule::deadline(lease.sent, lease.ttl) =>
+            {
+                self.mark_uncertain();
+                Err(Error::unavailable("the answer came after the end of the lease it grants"))
+            }
+            Err(error) if error.is_retryable() => {
+                self.mark_uncertain();
+                result
+            }
+            _ => result,
+        }
+    }
+
+    /// From now on a guard holds the claim.
+    fn hold(self: &Arc<Self>, mut state: MutexGuard<'_, State>, grant: Grant) -> Guard {
+        let now = self.now();
+        let Grant { fence, lease } = grant;
+        let waited = self.waited();
+        self.set_fence(fence);
+        let deadline = self.capped_deadline(&lease, now);
+        let renew_at = self.renew_at(&lease, now);
+        let shared = lease.shared.clone();
+        state.tenure =
+            Some(Tenure { lease, granted: now, renew_at, renewing: false, last_error: None });
+        state.phase = Phase::Held;
+        self.set_deadline(deadline);
+        drop(state);
+        self.schedule(renew_at.min(deadline));
+        self.core.owners.register(self);
+        self.emit(|| EventKind::Acquired { waited, fence });
+        // Joined last: if the session has ended already, the guard is lost from its first moment.
+        let ended = shared.and_then(|s| s.join(self.id(), Arc::downgrade(self)));
+        if let Some(detail) = ended {
+            self.lose(LossReason::SessionEnded { detail });
+        }
+        Guard::new(Arc::clone(self))
+    }
+
+    /// The caller sees what the lock thread has come to.
+    fn collect(self: &Arc<Self>, mut state: MutexGuard<'_, State>) -> Result<Guard> {
+        match std::mem::replace(&mut state.phase, Phase::Ended) {
+            Phase::Offered(grant) => {
+                let now = self.now();
+                let over = schedule::deadline(grant.lease.sent, grant.lease.ttl).min(self.until());
+                if now >= over {
+                    self.close_down(&mut state);
+                    let error = self.not_acquired(&state.seen);
+                    drop(state);
+                    release::withdraw_later(self, None);
+                    return Err(error);
+                }
+                Ok(self.hold(state, grant))
+            }
+            Phase::Entered(guard) => Ok(guard),
+            Phase::Refused(error) => {
+                // The clean-up may still go on; then it ends the phase.
+                if state.working.is_some() {
+                    state.phase = Phase::Closing;
+                }
+                Err(error)
+            }
+            // Not reachable: the other phases are handled or come after this future is done.
+            other => {
+                state.phase = other;
+                Err(Error::configuration("this acquire is over"))
+            }
+        }
+    }
+
+    /// Marks the claim as being cleaned up.
+    pub(crate) fn close_down(&self, state: &mut State) {
+        state.phase = Phase::Closing;
+        self.begin_clean_up(state);
+    }
+
+    fn begin_clean_up(&self, state: &mut State) {
+        state.working.get_or_insert_with(|| self.core.background.begin());
+    }
+
+    /// Fails the wait with `error`, unless it is over already.
+    pub(crate) fn refuse(&self, error: Error) {
+        let mut state = lock(&self.state);
+        if !matches!(state.phase, Phase::Waiting { .. }) {
+            return;
+        }
+        self.begin_clean_up(&mut state);
+        if let Phase::Waiting { waker } = std::mem::replace(&mut state.phase, Phase::Refused(error))
+        {
+            drop(state);
+            wake(waker);
+        }
+    }
+
+    /// Offers the caller what it waits for; gives it back if the wait is over.
+    pub(crate) fn offer(self: &Arc<Self>, offer: Phase) -> Result<(), Phase> {
+        let mut state = lock(&self.state);
+        if !matches!(state.phase, Phase::Waiting { .. }) {
+            return Err(offer);
+        }
+        let by = self.collect_by(&offer);
+        let waker = match std::mem::replace(&mut state.phase, offer) {
+            Phase::Waiting { waker } => waker,
+            _ => None,
+        };
+        drop(state);
+        self.schedule(by);
+        wake(waker);
+        Ok(())
+    }
+
+    fn mark_uncertain(&self) {
+        self.uncertain.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_uncertain(&self) -> bool {
+        self.uncertain.load(Ordering::Acquire)
+    }
+
+    /// When an offer is given back, or a wait is over.
+    pub(crate) fn collect_by(&self, phase: &Phase) -> BootInstant {
+        match phase {
+            Phase::Offered(grant) => {
+                self.until().min(schedule::deadline(grant.lease.sent, grant.lease.ttl))
+            }
+            _ => self.until(),
+        }
+    }
+
+    /// The first attempt has used up its time, or the caller's: the lock thread goes on with it.
+    pub(crate) fn take_over_attempt(
+        self: &Arc<Self>,
+        mut state: MutexGuard<'_, State>,
+        now: BootInstant,
+    ) -> Option<BootInstant> {
+        let waiting = Phase::Waiting { waker: None };
+        let Phase::Asking { exchange, waker, stage, .. } =
+            std::mem::replace(&mut state.phase, waiting)
+        else {
+            return None;
+        };
+        if stage == Stage::Try || now >= self.until() {
+            let silent = format!("the backend did not answer within {:?}", self.waited());
+            let mut error = Error::unavailable(silent);
+            if stage != Stage::Try {
+                state.seen.last_error = Some(Arc::new(error));
+                error = self.not_acquired(&state.seen);
+            }
+            state.phase = Phase::Refused(error);
+            self.begin_clean_up(&mut state);
+            drop(state);
+            release::settle_later(self, exchange, stage);
+            wake(waker);
+            return None;
+        }
+        state.phase = Phase::Waiting { waker };
+        drop(state);
+        self.emit(|| EventKind::Waiting);
+        let local = self.core.queues_locally();
+        let ticket = local.then(|| self.core.queue.join(&self.claim.key));
+        if let Some(thread) = thread::running() {
+            thread.spawn(wait::resume(Arc::clone(self), ticket, exchange));
+        }
+        Some(self.until())
+    }
+
+    /// The caller's time is over.
+    pub(crate) fn time_out(
+        self: &Arc<Self>,
+        mut state: MutexGuard<'_, State>,
+    ) -> Option<BootInstant> {
+        let error = self.not_acquired(&state.seen);
+        match std::mem::replace(&mut state.phase, Phase::Refused(error)) {
+            // The waiting task sees it and cleans up.
+            Phase::Waiting { waker } => {
+                self.begin_clean_up(&mut state);
+                drop(state);
+                self.changed.notify_waiters();
+                wake(waker);
+            }
+            Phase::Offered(_) => {
+                self.begin_clean_up(&mut state);
+                drop(state);
+                release::withdraw_later(self, None);
+            }
+            Phase::Entered(guard) => {
+                drop(state);
+                drop(guard);
+            }
+            other => state.phase = other,
+        }
+        None
+    }
+
+    /// The caller dropped the future.
+    fn abandon(self: &Arc<Self>) {
+        let mut state = lock(&self.state);
+        let waited = self.waited();
+        match std::mem::replace(&mut state.phase, Phase::Ended) {
+            Phase::Fresh => return,
+            Phase::Asking { exchange, stage, .. } => {
+                self.close_down(&mut state);
+                drop(state);
+                release::settle_later(self, exchange, stage);
+            }
+            Phase::Waiting { .. } => {
+                self.close_down(&mut state);
+                drop(state);
+                self.changed.notify_waiters();
+            }
+            Phase::Offered(_) => {
+                self.close_down(&mut state);
+                drop(state);
+                release::withdraw_later(self, None);
+            }
+            Phase::Entered(guard) => {
+                drop(state);
+                drop(guard);
+            }
+            Phase::Refused(_) => {
+                if state.working.is_some() {
+                    state.phase = Phase::Closing;
+                }
+                drop(state);
+            }
+            other => {
+                state.phase = other;
+                return;
+            }
+        }
+        self.emit(|| EventKind::AcquireCancelled { waited });
+    }
+}
+
+fn keep_waker(slot: &mut Option<Waker>, cx: &Context<'_>) {
+    match slot {
+        Some(waker) => waker.clone_from(cx.waker()),
+        None => *slot = Some(cx.waker().clone()),
+    }
+}
+
+fn wake(waker: Option<Waker>) {
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}
