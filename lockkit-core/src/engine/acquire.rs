@@ -157,8 +157,8 @@ impl LiveClaim {
             }
             let ticket = self.core.queue.join(&self.claim.key);
             state.phase = Phase::Waiting { waker: None };
-            drop(state);
             self.schedule(until);
+            drop(state);
             self.emit(|| EventKind::Waiting);
             thread.spawn(wait::wait(Arc::clone(self), Some(ticket), None));
             return None;
@@ -167,8 +167,8 @@ impl LiveClaim {
         state.seen.attempts = 1;
         let until = until.min(op_end);
         state.phase = Phase::Asking { exchange: self.ask(stage), stage, until, waker: None };
-        drop(state);
         self.schedule(until);
+        drop(state);
         None
     }
 
@@ -207,6 +207,7 @@ impl LiveClaim {
             }
         };
         state.phase = Phase::Waiting { waker: Some(waker.clone()) };
+        self.schedule(self.until());
         drop(state);
         self.go_waiting(busy);
         None
@@ -216,7 +217,6 @@ impl LiveClaim {
     fn go_waiting(self: &Arc<Self>, first: Result<Attempt>) {
         let local = self.core.queues_locally();
         let ticket = local.then(|| self.core.queue.join(&self.claim.key));
-        self.schedule(self.until());
         self.emit(|| EventKind::Waiting);
         if let Some(thread) = thread::running() {
             thread.spawn(wait::wait(Arc::clone(self), ticket, Some(first)));
@@ -253,8 +253,8 @@ impl LiveClaim {
             Some(Tenure { lease, granted: now, renew_at, renewing: false, last_error: None });
         state.phase = Phase::Held;
         self.set_deadline(deadline);
-        drop(state);
         self.schedule(renew_at.min(deadline));
+        drop(state);
         self.core.owners.register(self);
         self.emit(|| EventKind::Acquired { waited, fence });
         // Joined last: if the session has ended already, the guard is lost from its first moment.
@@ -331,8 +331,8 @@ impl LiveClaim {
             Phase::Waiting { waker } => waker,
             _ => None,
         };
-        drop(state);
         self.schedule(by);
+        drop(state);
         wake(waker);
         Ok(())
     }

@@ -131,7 +131,8 @@ impl LiveClaim {
             .emit(|| (Some(Subject::new(claim.key.clone(), claim.token, claim.mode)), kind()));
     }
 
-    /// Makes sure that the watchdog looks at this claim at `at` or before.
+    /// Makes sure that the watchdog looks at this claim at `at` or before. Called with the state
+    /// locked, so that a claim that is over is not queued again.
     pub(crate) fn schedule(self: &Arc<Self>, at: BootInstant) {
         if at != BootInstant::FAR_FUTURE
             && let Some(thread) = thread::running()

@@ -85,9 +85,9 @@ fn poll(live: &Arc<LiveClaim>, cx: &mut Context<'_>) -> Poll<Result<()>> {
     if let Some((mut state, exchange)) = begin(live) {
         let until = live.now() + live.terms.op_timeout;
         state.phase = Phase::Releasing { exchange, until, waker: None };
+        live.schedule(until);
         drop(state);
         leave_session(live);
-        live.schedule(until);
     }
     let mut state = lock(&live.state);
     match &mut state.phase {
@@ -260,15 +260,14 @@ fn leave_session(live: &LiveClaim) {
 
 /// The store cannot keep the claim by itself for the rest of `min_hold`, so this process does.
 fn linger_here(live: &Arc<LiveClaim>) {
-    let until = {
-        let mut state = lock(&live.state);
-        let Some(granted) = state.tenure.as_ref().map(|tenure| tenure.granted) else { return };
-        let until = granted + live.terms.min_hold;
-        state.phase = Phase::Lingering { until };
-        until
-    };
+    let mut state = lock(&live.state);
+    let Some(granted) = state.tenure.as_ref().map(|tenure| tenure.granted) else { return };
+    let until = granted + live.terms.min_hold;
+    state.phase = Phase::Lingering { until };
+    // Now: the watchdog finds out when the next renewal is due.
+    live.schedule(live.now());
+    drop(state);
     live.changed.notify_waiters();
-    live.schedule(until.min(live.now()));
 }
 
 /// `min_hold` is over.

@@ -70,8 +70,8 @@ fn renewed(live: &Arc<LiveClaim>, result: Result<Renewal>) {
             let spread = fastrand::f64();
             tenure.renew_at = schedule::retry_renewal_at(live.now(), tenure.lease.ttl, spread);
             let renew_at = tenure.renew_at;
-            drop(state);
             live.schedule(renew_at);
+            drop(state);
             live.emit(|| EventKind::RenewalFailed { error });
         }
     }
@@ -101,8 +101,8 @@ fn extend(live: &Arc<LiveClaim>, mut state: MutexGuard<'_, State>, lease: Lease)
     let shared = tenure.lease.shared.clone();
     tenure.renew_at = renew_at;
     tenure.last_error = None;
-    drop(state);
     live.schedule(renew_at.min(deadline));
+    drop(state);
     live.emit(|| EventKind::Renewed);
     if let Some(old) = moved.shared {
         old.leave(live.id());

@@ -27,9 +27,12 @@ pub(crate) trait Due: Send + Sync + 'static {
 #[derive(Debug)]
 pub(crate) struct Slot {
     id: u64,
-    /// For when it is queued; zero if it is not. Changed only under the queue's mutex.
+    /// For when it is queued; zero if it is not, [`TOLD`] if it was taken out to be told.
+    /// Changed only under the queue's mutex.
     at: AtomicU64,
 }
+
+const TOLD: u64 = u64::MAX;
 
 impl Slot {
     pub(crate) fn new() -> Self {
@@ -123,16 +126,16 @@ impl Timers {
             return None;
         }
         let entry = first.remove();
-        entry.slot().at.store(0, Ordering::Relaxed);
+        entry.slot().at.store(TOLD, Ordering::Relaxed);
         Some(entry)
     }
 
     fn requeue(&self, entry: Arc<dyn Due>, at: BootInstant) {
         let mut queue = lock(&self.queue);
         let at = at.as_nanos().max(1);
-        // While it was being told, somebody may have scheduled it for sooner.
+        // While it was being told, somebody may have cancelled it or scheduled it for sooner.
         let old = entry.slot().at.load(Ordering::Relaxed);
-        if old != 0 && old <= at {
+        if old <= at {
             return;
         }
         queue.entries.remove(&(old, entry.slot().id));
