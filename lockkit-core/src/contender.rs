@@ -35,6 +35,14 @@ pub struct Claim {
     pub owner: Option<Owner>,
 }
 
+impl Claim {
+    /// A claim with a new token and nothing optional. The engine makes those of acquires; this
+    /// is for whoever drives a [`Contender`] by hand.
+    pub fn new(key: Key, mode: Mode, ttl: Duration) -> Self {
+        Self { key, token: Token::new(), mode, ttl, label: None, owner: None }
+    }
+}
+
 /// One claim in one store, from first attempt to release.
 ///
 /// # Contract for implementers

@@ -11,7 +11,6 @@ use crate::key::Key;
 use crate::mode::Mode;
 use crate::request::{Request, Wait};
 use crate::settings::Settings;
-use crate::token::Token;
 
 /// The terms of one claim besides what its store needs to know.
 #[derive(Debug, Clone)]
@@ -72,14 +71,9 @@ pub(crate) fn resolve(
     if request.min_hold > LONGEST {
         return Err(Error::configuration("a `min_hold` of more than 366 days is not kept"));
     }
-    let claim = Claim {
-        key,
-        token: Token::new(),
-        mode: request.mode,
-        ttl,
-        label: request.label,
-        owner: request.owner,
-    };
+    let mut claim = Claim::new(key, request.mode, ttl);
+    claim.label = request.label;
+    claim.owner = request.owner;
     let terms = Terms {
         wait: request.wait.unwrap_or(settings.wait),
         // An exchange that outlasts the lease has nothing to tell any more.
