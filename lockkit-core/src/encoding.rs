@@ -73,7 +73,7 @@ mod tests {
         fn only_safe_bytes_come_out(name in any::<String>()) {
             let stored = encode(&name);
             prop_assert!(stored.bytes().all(|b| b.is_ascii_alphanumeric() || b":_.-%".contains(&b)));
-            prop_assert!(!stored.is_empty() == !name.is_empty());
+            prop_assert_eq!(stored.is_empty(), name.is_empty());
             prop_assert!(stored.is_empty() || !stored.bytes().all(|b| b == b'.'));
         }
     }

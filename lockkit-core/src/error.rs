@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::holder::Holder;
 use crate::key::Key;
 use crate::loss::Lost;
+use crate::mode::Mode;
 
 /// The result of everything here.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -63,6 +64,14 @@ impl Error {
     /// An [`Error::Unsupported`]: the backend `backend` lacks `capability`.
     pub fn unsupported(backend: &str, capability: &str) -> Self {
         Self::Unsupported(Failure::new(format!("the backend `{backend}` has no {capability}")))
+    }
+
+    /// The [`Error::Configuration`] for a claim on `key` whose mode is not of the family of
+    /// `other`, which is held or waited for already. Backends must not let such a claim wait.
+    pub fn other_family(key: &Key, other: Mode, wanted: Mode) -> Self {
+        Self::configuration(format!(
+            "`{key}` is in use as {other}, and cannot be taken as {wanted} at the same time"
+        ))
     }
 
     /// Keeps `source` as the cause. Without effect on the variants that carry no [`Failure`].

@@ -1,5 +1,7 @@
 //! The everyday words, on the memory backend.
 
+#![cfg(test)] // for clippy: the helpers here may panic as the tests may
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -3,6 +3,8 @@
 //!
 //! One test function, since the tasks of the lock thread are counted for the whole process.
 
+#![cfg(test)] // for clippy: the helpers here may panic as the tests may
+
 mod common;
 
 use std::sync::Arc;

@@ -1,5 +1,7 @@
 //! "Over" is final, whoever looks and whatever is answered at the same time.
 
+#![cfg(test)] // for clippy: the helpers here may panic as the tests may
+
 mod common;
 
 use std::sync::Arc;

@@ -1,6 +1,8 @@
 //! Leases that several claims share, and stores that cannot keep a claim beyond the process:
 //! what etcd, ZooKeeper and database connections bring along.
 
+#![cfg(test)] // for clippy: the helpers here may panic as the tests may
+
 mod common;
 
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! A machine that slept: the clock has gone on, and no timer has fired yet.
 
+#![cfg(test)] // for clippy: the helpers here may panic as the tests may
+
 mod common;
 
 use std::time::Duration;

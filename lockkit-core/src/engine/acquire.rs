@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::event::EventKind;
 use crate::guard::Guard;
 use crate::loss::LossReason;
+use crate::mode::Mode;
 use crate::request::Wait;
 use crate::sync::lock;
 
@@ -150,12 +151,15 @@ impl LiveClaim {
             Err(error) => return Some(Err(error)),
         }
         let mut state = lock(&self.state);
-        if self.core.queues_locally() && !self.core.queue.is_empty(&self.claim.key) {
+        if let Some(mode) = self.core.queues_locally().then(|| self.first_in_line()).flatten() {
+            if !mode.same_family(self.claim.mode) {
+                return Some(Err(Error::other_family(&self.claim.key, mode, self.claim.mode)));
+            }
             if self.terms.never_waits() {
                 state.phase = Phase::Ended;
                 return Some(Err(self.not_acquired(&state.seen)));
             }
-            let ticket = self.core.queue.join(&self.claim.key);
+            let ticket = self.core.queue.join(&self.claim.key, self.claim.mode);
             state.phase = Phase::Waiting { waker: None };
             self.schedule(until);
             drop(state);
@@ -170,6 +174,10 @@ impl LiveClaim {
         self.schedule(until);
         drop(state);
         None
+    }
+
+    fn first_in_line(&self) -> Option<Mode> {
+        self.core.queue.first(&self.claim.key)
     }
 
     /// A guard more on the claim `held` of the same owner; this claim was never sent.
@@ -216,7 +224,7 @@ impl LiveClaim {
     /// Continues on the lock thread after the first answer.
     fn go_waiting(self: &Arc<Self>, first: Result<Attempt>) {
         let local = self.core.queues_locally();
-        let ticket = local.then(|| self.core.queue.join(&self.claim.key));
+        let ticket = local.then(|| self.core.queue.join(&self.claim.key, self.claim.mode));
         self.emit(|| EventKind::Waiting);
         if let Some(thread) = thread::running() {
             thread.spawn(wait::wait(Arc::clone(self), ticket, Some(first)));
@@ -385,7 +393,7 @@ impl LiveClaim {
         drop(state);
         self.emit(|| EventKind::Waiting);
         let local = self.core.queues_locally();
-        let ticket = local.then(|| self.core.queue.join(&self.claim.key));
+        let ticket = local.then(|| self.core.queue.join(&self.claim.key, self.claim.mode));
         if let Some(thread) = thread::running() {
             thread.spawn(wait::resume(Arc::clone(self), ticket, exchange));
         }

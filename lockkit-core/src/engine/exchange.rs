@@ -1,6 +1,7 @@
 //! One exchange with a store, which any thread can drive.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -25,7 +26,12 @@ impl<T> Exchange<T> {
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<T>> {
         let Some(future) = &mut self.0 else { return Poll::Pending };
         let _context = thread::running().map(|thread| thread.handle().enter());
-        let result = std::task::ready!(future.as_mut().poll(cx));
+        // A driver that panics must not take the lock thread or the claim's clean-up with it.
+        let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx)));
+        let result = match polled {
+            Ok(polled) => std::task::ready!(polled),
+            Err(_) => Err(Error::unavailable("the backend panicked, which is a bug in it")),
+        };
         self.0 = None;
         Poll::Ready(result)
     }

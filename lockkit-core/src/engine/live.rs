@@ -21,7 +21,7 @@ use crate::error::{Error, NotAcquired};
 use crate::event::{EventKind, Subject};
 use crate::holder::Holder;
 use crate::loss::{LossReason, Lost};
-use crate::sync::lock;
+use crate::sync::{lock, try_lock};
 
 /// One claim, from the call of acquire to its end.
 pub(crate) struct LiveClaim {
@@ -179,7 +179,12 @@ impl LiveClaim {
     pub(crate) fn ask_renewal(self: &Arc<Self>, budget: Duration) -> Exchange<Renewal> {
         let live = Arc::clone(self);
         Exchange::new(async move {
-            let result = live.contender.lock().await.renew(budget).await;
+            let mut contender = live.contender.lock().await;
+            // A release may have come first; nothing is renewed after that.
+            if !matches!(lock(&live.state).phase, Phase::Held | Phase::Lingering { .. }) {
+                return Ok(Renewal::Gone);
+            }
+            let result = contender.renew(budget).await;
             live.core.note(&result);
             result
         })
@@ -324,6 +329,9 @@ impl LiveClaim {
     }
 }
 
+/// When the watchdog looks again at a claim whose lock is taken.
+const SOON: Duration = Duration::from_millis(2);
+
 impl Due for LiveClaim {
     fn slot(&self) -> &Slot {
         &self.slot
@@ -332,7 +340,9 @@ impl Due for LiveClaim {
     fn due(self: Arc<Self>, now: BootInstant) -> Option<BootInstant> {
         // The claim's own clock, which a test may have moved ahead of the queue's.
         let now = now.max(self.now());
-        let mut state = lock(&self.state);
+        // The caller's thread polls its exchange under this lock. Should it be stopped there,
+        // all other claims must still be looked after.
+        let Some(mut state) = try_lock(&self.state) else { return Some(now + SOON) };
         match &state.phase {
             Phase::Asking { until, .. } => {
                 let until = *until;

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
 
 use crate::key::Key;
+use crate::mode::Mode;
 use crate::sync::lock;
 
 /// The queues of all keys that somebody in this client waits for.
@@ -15,8 +16,9 @@ use crate::sync::lock;
 pub(crate) struct LocalQueue(Arc<Mutex<HashMap<Key, VecDeque<Arc<Seat>>>>>);
 
 /// A waiter's seat.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Seat {
+    mode: Mode,
     /// Whether the waiter may ask the store.
     turn: AtomicBool,
     /// Rung when the turn comes.
@@ -26,6 +28,10 @@ struct Seat {
 }
 
 impl Seat {
+    fn new(mode: Mode) -> Self {
+        Self { mode, turn: AtomicBool::new(false), turned: Notify::new(), nudge: Notify::new() }
+    }
+
     fn give_turn(&self) {
         self.turn.store(true, Ordering::Release);
         self.turned.notify_one();
@@ -34,8 +40,8 @@ impl Seat {
 
 impl LocalQueue {
     /// Takes a seat at the end of the key's queue.
-    pub(crate) fn join(&self, key: &Key) -> Ticket {
-        let seat = Arc::new(Seat::default());
+    pub(crate) fn join(&self, key: &Key, mode: Mode) -> Ticket {
+        let seat = Arc::new(Seat::new(mode));
         let mut queues = lock(&self.0);
         let queue = queues.entry(key.clone()).or_default();
         queue.push_back(Arc::clone(&seat));
@@ -45,9 +51,10 @@ impl LocalQueue {
         Ticket { queue: self.clone(), key: key.clone(), seat }
     }
 
-    /// Whether nobody waits for `key`.
-    pub(crate) fn is_empty(&self, key: &Key) -> bool {
-        !lock(&self.0).contains_key(key)
+    /// The mode of the first who waits for `key`. All waiters of a key are of one family, since
+    /// a claim of another does not get a seat.
+    pub(crate) fn first(&self, key: &Key) -> Option<Mode> {
+        lock(&self.0).get(key)?.front().map(|seat| seat.mode)
     }
 
     /// This client has just freed `key`: the first waiter need not wait for its poll.
@@ -127,20 +134,28 @@ mod tests {
     #[test]
     fn turns_come_in_order() {
         let queue = LocalQueue::default();
-        let (a, b, c) = (queue.join(&key()), queue.join(&key()), queue.join(&key()));
+        let (a, b, c) = (
+            queue.join(&key(), Mode::Exclusive),
+            queue.join(&key(), Mode::Exclusive),
+            queue.join(&key(), Mode::Exclusive),
+        );
         assert_eq!([has_turn(&a), has_turn(&b), has_turn(&c)], [true, false, false]);
         drop(b);
         assert!(!has_turn(&c));
         drop(a);
         assert!(has_turn(&c));
         drop(c);
-        assert!(queue.is_empty(&key()) && queue.len() == 0);
+        assert!(queue.first(&key()).is_none() && queue.len() == 0);
     }
 
     #[test]
     fn a_waiter_in_trouble_lets_the_next_one_try() {
         let queue = LocalQueue::default();
-        let (a, b, c) = (queue.join(&key()), queue.join(&key()), queue.join(&key()));
+        let (a, b, c) = (
+            queue.join(&key(), Mode::Exclusive),
+            queue.join(&key(), Mode::Exclusive),
+            queue.join(&key(), Mode::Exclusive),
+        );
         a.pass();
         assert_eq!([has_turn(&a), has_turn(&b), has_turn(&c)], [true, true, false]);
     }
@@ -148,7 +163,7 @@ mod tests {
     #[tokio::test]
     async fn the_turn_wakes() {
         let queue = LocalQueue::default();
-        let (a, b) = (queue.join(&key()), queue.join(&key()));
+        let (a, b) = (queue.join(&key(), Mode::Exclusive), queue.join(&key(), Mode::Exclusive));
         let waiting = tokio::spawn(async move {
             b.turn().await;
             b

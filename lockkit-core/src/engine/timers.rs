@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
@@ -108,7 +109,10 @@ impl Timers {
         loop {
             let now = BootInstant::now();
             while let Some(entry) = self.pop(now) {
-                match Arc::clone(&entry).due(now) {
+                // A panic (in a waker, say) ends neither the thread nor the other claims.
+                let told = Arc::clone(&entry);
+                let next = catch_unwind(AssertUnwindSafe(|| told.due(now))).unwrap_or(None);
+                match next {
                     Some(next) if next != BootInstant::FAR_FUTURE => self.requeue(entry, next),
                     _ => {}
                 }

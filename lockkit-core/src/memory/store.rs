@@ -88,10 +88,7 @@ impl Store {
         }
         if let Some(other) = entry.other_family(claim.mode) {
             self.forget_if_empty(&claim.key);
-            return Err(Error::configuration(format!(
-                "`{}` is in use as {other}, and cannot be taken as {} at the same time",
-                claim.key, claim.mode
-            )));
+            return Err(Error::other_family(&claim.key, other, claim.mode));
         }
         if entry.grants(claim.token, claim.mode) {
             entry.places.retain(|p| p.token != claim.token);
