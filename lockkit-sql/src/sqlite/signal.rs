@@ -1,0 +1,183 @@
+//! How waiters hear that something was committed to the file, by whatever process.
+//!
+//! One task per client, and only while somebody waits: it watches the file that commits are
+//! written to, checks that a commit can be seen, and wakes all waiters of the client, who look
+//! for themselves. Where there is nothing to watch with, waiters poll.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use lockkit_core::{Bell, Wake};
+
+use super::store::Store;
+
+/// Whether releases of other processes wake waiters, on this platform.
+pub(super) const PUSH: bool = cfg!(target_os = "linux");
+
+/// The bell of one client.
+#[derive(Debug, Default)]
+pub(super) struct Signal {
+    bell: Bell,
+    /// Lives as long as the task does, even if its runtime ends.
+    task: Mutex<Weak<()>>,
+}
+
+impl Store {
+    /// A wake-up for every commit from now on.
+    pub(super) fn listen(self: &Arc<Self>) -> Wake {
+        let wake = self.signal.bell.listen();
+        let mut task = self.signal.task.lock().unwrap_or_else(PoisonError::into_inner);
+        if task.strong_count() == 0 {
+            let alive = Arc::new(());
+            if platform::start(self, Arc::clone(&alive)) {
+                *task = Arc::downgrade(&alive);
+            }
+        }
+        wake
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod platform {
+    use super::{Arc, Store};
+
+    pub(super) fn start(_: &Arc<Store>, _: Arc<()>) -> bool {
+        false
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod platform {
+    use std::io;
+    use std::mem::MaybeUninit;
+    use std::os::fd::OwnedFd;
+    use std::path::Path;
+    use std::time::Duration;
+
+    use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
+    use rustix::io::Errno;
+    use sqlx::Row;
+    use tokio::net::unix::pipe::Receiver;
+
+    use super::{Arc, PoisonError, Store, Weak};
+
+    /// How often the task asks itself whether anybody still waits.
+    const IDLE: Duration = Duration::from_secs(1);
+
+    /// A commit is written before it can be seen; when it cannot be seen yet, the next look comes
+    /// after this many milliseconds.
+    const LOOKS: [u64; 7] = [0, 1, 2, 4, 8, 16, 32];
+
+    /// How long a look may wait for the lane.
+    const LOOK_BUDGET: Duration = Duration::from_secs(1);
+
+    /// Begins to watch, at once, and starts the task. Whether that worked.
+    pub(super) fn start(store: &Arc<Store>, alive: Arc<()>) -> bool {
+        // Waiters are polled inside the lock thread's runtime, whichever thread polls them.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return false };
+        let Ok(watch) = watch(&store.place.path) else { return false };
+        runtime.spawn(run(Arc::downgrade(store), watch, alive));
+        true
+    }
+
+    fn watch(path: &Path) -> Result<OwnedFd, Errno> {
+        let fd = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
+        let gone = WatchFlags::ATTRIB | WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF;
+        let mut log = path.as_os_str().to_owned();
+        log.push("-wal");
+        // With write-ahead logging, writes to the file itself only move what was committed.
+        match inotify::add_watch(&fd, Path::new(&log), gone | WatchFlags::MODIFY) {
+            Ok(_) => inotify::add_watch(&fd, path, gone)?,
+            Err(_) => inotify::add_watch(&fd, path, gone | WatchFlags::MODIFY)?,
+        };
+        Ok(fd)
+    }
+
+    /// `_alive` tells that the task runs; it is dropped with the task.
+    async fn run(store: Weak<Store>, watch: OwnedFd, _alive: Arc<()>) {
+        // Tokio's `AsyncFd` has only unsafe constructors. A pipe's receiving end is, for tokio, any
+        // descriptor that can be polled and read.
+        let Ok(watch) = Receiver::from_owned_fd_unchecked(watch) else { return };
+        let Some(mut version) = look(&store).await else { return };
+        // What was committed between the beginning of the watch and this look.
+        ring(&store);
+        loop {
+            match wait(&watch).await {
+                Woken::Written => {}
+                Woken::Idle if someone_waits(&store) => continue,
+                Woken::Idle => return,
+                // The next waiter that asks begins anew, on the file that is there then.
+                Woken::Gone => return ring(&store),
+            }
+            for pause in LOOKS {
+                tokio::time::sleep(Duration::from_millis(pause)).await;
+                let Some(now) = look(&store).await else { return ring(&store) };
+                if now != version {
+                    version = now;
+                    ring(&store);
+                    break;
+                }
+            }
+            // What comes in a burst wakes once.
+            tokio::time::sleep(Duration::from_micros(fastrand::u64(2000..5000))).await;
+        }
+    }
+
+    enum Woken {
+        Written,
+        Gone,
+        Idle,
+    }
+
+    async fn wait(watch: &Receiver) -> Woken {
+        match tokio::time::timeout(IDLE, watch.readable()).await {
+            Ok(Ok(())) if !file_gone(watch) => Woken::Written,
+            Ok(_) => Woken::Gone,
+            Err(_) => Woken::Idle,
+        }
+    }
+
+    /// Reads all events that are there. Whether a watched file went away, or may have.
+    fn file_gone(watch: &Receiver) -> bool {
+        let gone = ReadFlags::ATTRIB
+            | ReadFlags::DELETE_SELF
+            | ReadFlags::MOVE_SELF
+            | ReadFlags::IGNORED
+            | ReadFlags::UNMOUNT;
+        let mut buffer = [MaybeUninit::uninit(); 2048];
+        let mut events = Reader::new(watch, &mut buffer);
+        let mut found = false;
+        // Until it would block: only that tells tokio that there is nothing to read any more.
+        let end = watch.try_io(|| -> io::Result<()> {
+            loop {
+                found |= events.next()?.events().intersects(gone);
+            }
+        });
+        found || end.is_err_and(|e| e.kind() != io::ErrorKind::WouldBlock)
+    }
+
+    /// A number that changes with every commit of another connection; `None` if it cannot be told
+    /// or the client is gone.
+    async fn look(store: &Weak<Store>) -> Option<i64> {
+        let store = store.upgrade()?;
+        let mut turn = store.reader.enter(&store.place, LOOK_BUDGET).await.ok()?;
+        let rows = turn.rows(sqlx::query("PRAGMA data_version")).await.ok()?;
+        rows.first()?.try_get(0).ok()
+    }
+
+    fn ring(store: &Weak<Store>) {
+        if let Some(store) = store.upgrade() {
+            store.signal.bell.ring();
+        }
+    }
+
+    /// Whether anybody waits. If not, the task counts as ended from here on.
+    fn someone_waits(store: &Weak<Store>) -> bool {
+        let Some(store) = store.upgrade() else { return false };
+        let mut task = store.signal.task.lock().unwrap_or_else(PoisonError::into_inner);
+        let waits = store.signal.bell.listeners() > 0;
+        if !waits {
+            *task = Weak::new();
+        }
+        waits
+    }
+}
