@@ -8,7 +8,8 @@ use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// A point in time on the [clock](self) of this machine, in nanoseconds since it started.
+/// A point in time on the clock of this machine that all deadlines are measured with
+/// (`CLOCK_BOOTTIME` on Linux), in nanoseconds since it started.
 ///
 /// Sums and differences saturate: a point too far away is [`BootInstant::FAR_FUTURE`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -6,9 +6,11 @@
 //! caring hands it over to the lock thread.
 
 pub(crate) mod acquire;
+mod alarm;
 pub(crate) mod background;
 pub(crate) mod backoff;
 pub(crate) mod exchange;
+pub(crate) mod grant;
 pub(crate) mod live;
 pub(crate) mod owners;
 pub(crate) mod phase;
@@ -16,6 +18,7 @@ pub(crate) mod queue;
 pub(crate) mod release;
 pub(crate) mod renew;
 pub(crate) mod schedule;
+pub(crate) mod sleep;
 pub(crate) mod terms;
 pub(crate) mod thread;
 pub(crate) mod timers;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::clock::BootInstant;
 use crate::engine::live::LiveClaim;
 use crate::engine::release;
-use crate::engine::timers;
+use crate::engine::sleep;
 use crate::error::{Error, Result};
 use crate::key::Key;
 use crate::loss::Lost;
@@ -136,7 +136,7 @@ impl Guard {
                     return;
                 }
                 tokio::select! {
-                    () = timers::sleep_until(at) => {}
+                    () = sleep::sleep_until(at) => {}
                     () = changed => {}
                 }
             }

@@ -1,20 +1,18 @@
 //! Acquiring: the caller's side.
 
 use std::pin::Pin;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
 use crate::clock::BootInstant;
 use crate::contender::{Attempt, Stage};
 use crate::engine::live::{LiveClaim, State};
-use crate::engine::phase::{Grant, Phase, Tenure};
+use crate::engine::phase::{Grant, Phase};
 use crate::engine::thread;
-use crate::engine::{release, schedule, wait};
+use crate::engine::{release, wait};
 use crate::error::{Error, Result};
 use crate::event::EventKind;
 use crate::guard::Guard;
-use crate::loss::LossReason;
 use crate::mode::Mode;
 use crate::request::Wait;
 use crate::sync::lock;
@@ -231,138 +229,6 @@ impl LiveClaim {
         }
     }
 
-    /// An answer that is read after its own deadline is no grant.
-    pub(crate) fn judge(&self, result: Result<Attempt>) -> Result<Attempt> {
-        match &result {
-            Ok(Attempt::Granted { lease, .. })
-                if self.now() >= schedule::deadline(lease.sent, lease.ttl) =>
-            {
-                self.mark_uncertain();
-                Err(Error::unavailable("the answer came after the end of the lease it grants"))
-            }
-            Err(error) if error.is_retryable() => {
-                self.mark_uncertain();
-                result
-            }
-            _ => result,
-        }
-    }
-
-    /// From now on a guard holds the claim.
-    fn hold(self: &Arc<Self>, mut state: MutexGuard<'_, State>, grant: Grant) -> Guard {
-        let now = self.now();
-        let Grant { fence, lease } = grant;
-        let waited = self.waited();
-        self.set_fence(fence);
-        let deadline = self.capped_deadline(&lease, now);
-        let renew_at = self.renew_at(&lease, now);
-        let shared = lease.shared.clone();
-        state.tenure =
-            Some(Tenure { lease, granted: now, renew_at, renewing: false, last_error: None });
-        state.phase = Phase::Held;
-        self.set_deadline(deadline);
-        self.schedule(renew_at.min(deadline));
-        drop(state);
-        self.core.owners.register(self);
-        self.emit(|| EventKind::Acquired { waited, fence });
-        // Joined last: if the session has ended already, the guard is lost from its first moment.
-        let ended = shared.and_then(|s| s.join(self.id(), Arc::downgrade(self)));
-        if let Some(detail) = ended {
-            self.lose(LossReason::SessionEnded { detail });
-        }
-        Guard::new(Arc::clone(self))
-    }
-
-    /// The caller sees what the lock thread has come to.
-    fn collect(self: &Arc<Self>, mut state: MutexGuard<'_, State>) -> Result<Guard> {
-        match std::mem::replace(&mut state.phase, Phase::Ended) {
-            Phase::Offered(grant) => {
-                let now = self.now();
-                let over = schedule::deadline(grant.lease.sent, grant.lease.ttl).min(self.until());
-                if now >= over {
-                    self.close_down(&mut state);
-                    let error = self.not_acquired(&state.seen);
-                    drop(state);
-                    release::withdraw_later(self, None);
-                    return Err(error);
-                }
-                Ok(self.hold(state, grant))
-            }
-            Phase::Entered(guard) => Ok(guard),
-            Phase::Refused(error) => {
-                // The clean-up may still go on; then it ends the phase.
-                if state.working.is_some() {
-                    state.phase = Phase::Closing;
-                }
-                Err(error)
-            }
-            // Not reachable: the other phases are handled or come after this future is done.
-            other => {
-                state.phase = other;
-                Err(Error::configuration("this acquire is over"))
-            }
-        }
-    }
-
-    /// Marks the claim as being cleaned up.
-    pub(crate) fn close_down(&self, state: &mut State) {
-        state.phase = Phase::Closing;
-        self.begin_clean_up(state);
-    }
-
-    fn begin_clean_up(&self, state: &mut State) {
-        state.working.get_or_insert_with(|| self.core.background.begin());
-    }
-
-    /// Fails the wait with `error`, unless it is over already.
-    pub(crate) fn refuse(&self, error: Error) {
-        let mut state = lock(&self.state);
-        if !matches!(state.phase, Phase::Waiting { .. }) {
-            return;
-        }
-        self.begin_clean_up(&mut state);
-        if let Phase::Waiting { waker } = std::mem::replace(&mut state.phase, Phase::Refused(error))
-        {
-            drop(state);
-            wake(waker);
-        }
-    }
-
-    /// Offers the caller what it waits for; gives it back if the wait is over.
-    pub(crate) fn offer(self: &Arc<Self>, offer: Phase) -> Result<(), Phase> {
-        let mut state = lock(&self.state);
-        if !matches!(state.phase, Phase::Waiting { .. }) {
-            return Err(offer);
-        }
-        let by = self.collect_by(&offer);
-        let waker = match std::mem::replace(&mut state.phase, offer) {
-            Phase::Waiting { waker } => waker,
-            _ => None,
-        };
-        self.schedule(by);
-        drop(state);
-        wake(waker);
-        Ok(())
-    }
-
-    fn mark_uncertain(&self) {
-        self.uncertain.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn is_uncertain(&self) -> bool {
-        self.uncertain.load(Ordering::Acquire)
-    }
-
-    /// When an offer is given back, or a wait is over.
-    pub(crate) fn collect_by(&self, phase: &Phase) -> BootInstant {
-        match phase {
-            Phase::Offered(grant) => {
-                self.until().min(schedule::deadline(grant.lease.sent, grant.lease.ttl))
-            }
-            _ => self.until(),
-        }
-    }
-
     /// The first attempt has used up its time, or the caller's: the lock thread goes on with it.
     pub(crate) fn take_over_attempt(
         self: &Arc<Self>,
@@ -398,34 +264,6 @@ impl LiveClaim {
             thread.spawn(wait::resume(Arc::clone(self), ticket, exchange));
         }
         Some(self.until())
-    }
-
-    /// The caller's time is over.
-    pub(crate) fn time_out(
-        self: &Arc<Self>,
-        mut state: MutexGuard<'_, State>,
-    ) -> Option<BootInstant> {
-        let error = self.not_acquired(&state.seen);
-        match std::mem::replace(&mut state.phase, Phase::Refused(error)) {
-            // The waiting task sees it and cleans up.
-            Phase::Waiting { waker } => {
-                self.begin_clean_up(&mut state);
-                drop(state);
-                self.changed.notify_waiters();
-                wake(waker);
-            }
-            Phase::Offered(_) => {
-                self.begin_clean_up(&mut state);
-                drop(state);
-                release::withdraw_later(self, None);
-            }
-            Phase::Entered(guard) => {
-                drop(state);
-                drop(guard);
-            }
-            other => state.phase = other,
-        }
-        None
     }
 
     /// The caller dropped the future.
@@ -475,7 +313,7 @@ fn keep_waker(slot: &mut Option<Waker>, cx: &Context<'_>) {
     }
 }
 
-fn wake(waker: Option<Waker>) {
+pub(crate) fn wake(waker: Option<Waker>) {
     if let Some(waker) = waker {
         waker.wake();
     }

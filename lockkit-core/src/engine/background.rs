@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::Notify;
 
 use crate::clock::BootInstant;
-use crate::engine::timers;
+use crate::engine::sleep;
 
 /// Counts the claims whose clean-up goes on behind dropped futures and guards.
 #[derive(Debug, Clone, Default)]
@@ -39,7 +39,7 @@ impl Background {
             }
             tokio::select! {
                 () = idle => {}
-                () = timers::sleep_until(deadline) => return self.count() == 0,
+                () = sleep::sleep_until(deadline) => return self.count() == 0,
             }
         }
     }

@@ -10,7 +10,7 @@ use crate::engine::backoff::Backoff;
 use crate::engine::exchange::Exchange;
 use crate::engine::live::{LiveClaim, State};
 use crate::engine::phase::Phase;
-use crate::engine::{thread, timers};
+use crate::engine::{sleep, thread};
 use crate::error::{Error, Result};
 use crate::event::EventKind;
 use crate::loss::LossReason;
@@ -39,7 +39,7 @@ pub(crate) async fn outcome(live: &Arc<LiveClaim>) -> Result<()> {
         }
         tokio::select! {
             () = changed => {}
-            () = timers::sleep_until(give_up) => return Err(unanswered(live, None)),
+            () = sleep::sleep_until(give_up) => return Err(unanswered(live, None)),
         }
     }
 }
@@ -201,7 +201,7 @@ pub(crate) fn sweep_lost(live: &Arc<LiveClaim>, at: BootInstant) {
     let Some(thread) = thread::running() else { return live.finished() };
     let live = Arc::clone(live);
     thread.spawn(async move {
-        timers::sleep_until(at).await;
+        sleep::sleep_until(at).await;
         // Once: its lease is over, so the store frees it in any case.
         let _ = live.ask_release(None).finish(live.terms.op_timeout).await;
         live.finished();

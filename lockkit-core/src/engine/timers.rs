@@ -8,12 +8,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
 
 use crate::clock::BootInstant;
-use crate::engine::thread;
+use crate::engine::alarm::Alarm;
 use crate::sync::lock;
 
 /// Something that wants to be told when its time has come.
@@ -50,7 +49,7 @@ impl Slot {
 /// The queue and the alarm behind it.
 pub(crate) struct Timers {
     queue: Mutex<Queue>,
-    alarm: alarm::Alarm,
+    alarm: Alarm,
 }
 
 struct Queue {
@@ -63,7 +62,7 @@ impl Timers {
     pub(crate) fn new() -> std::io::Result<Self> {
         Ok(Self {
             queue: Mutex::new(Queue { entries: BTreeMap::new(), armed: u64::MAX }),
-            alarm: alarm::Alarm::new()?,
+            alarm: Alarm::new()?,
         })
     }
 
@@ -101,6 +100,12 @@ impl Timers {
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn len(&self) -> usize {
         lock(&self.queue).entries.len()
+    }
+
+    /// Whether an entry is queued for exactly this instant.
+    #[cfg(test)]
+    pub(crate) fn has(&self, at: BootInstant) -> bool {
+        lock(&self.queue).entries.keys().any(|(queued, _)| *queued == at.as_nanos())
     }
 
     /// Tells every entry in time. Runs on the lock thread, for ever.
@@ -163,215 +168,5 @@ impl Timers {
 impl fmt::Debug for Timers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Timers")
-    }
-}
-
-/// Sleeps until `at`, on the clock that counts suspend. Never returns early.
-///
-/// # Cancel safety
-/// Cancel-safe.
-pub(crate) async fn sleep_until(at: BootInstant) {
-    let Ok(thread) = thread::lock_thread() else {
-        // No lock thread, so nothing is held in this process either: nothing will come due.
-        return std::future::pending().await;
-    };
-    let sleep = Sleep(Arc::new(Sleeper {
-        slot: Slot::new(),
-        over: AtomicBool::new(false),
-        waker: Mutex::new(None),
-    }));
-    let mut scheduled = false;
-    std::future::poll_fn(|cx| sleep.poll(cx, at, thread.timers(), &mut scheduled)).await;
-}
-
-struct Sleeper {
-    slot: Slot,
-    over: AtomicBool,
-    waker: Mutex<Option<std::task::Waker>>,
-}
-
-impl Due for Sleeper {
-    fn slot(&self) -> &Slot {
-        &self.slot
-    }
-
-    fn due(self: Arc<Self>, _now: BootInstant) -> Option<BootInstant> {
-        self.over.store(true, Ordering::Release);
-        let waker = lock(&self.waker).take();
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-        None
-    }
-}
-
-struct Sleep(Arc<Sleeper>);
-
-impl Sleep {
-    fn poll(
-        &self,
-        cx: &mut Context<'_>,
-        at: BootInstant,
-        timers: &Timers,
-        scheduled: &mut bool,
-    ) -> Poll<()> {
-        *lock(&self.0.waker) = Some(cx.waker().clone());
-        if self.0.over.load(Ordering::Acquire) || BootInstant::now() >= at {
-            return Poll::Ready(());
-        }
-        if !std::mem::replace(scheduled, true) {
-            timers.schedule(&self.0, at);
-        }
-        Poll::Pending
-    }
-}
-
-impl Drop for Sleep {
-    fn drop(&mut self) {
-        if let Some(thread) = thread::running() {
-            thread.timers().cancel(&self.0.slot);
-        }
-    }
-}
-
-/// A `timerfd` on the clock that counts suspend; it can be set from any thread.
-#[cfg(all(target_os = "linux", not(lockkit_portable_clock)))]
-mod alarm {
-    use std::io;
-    use std::os::fd::OwnedFd;
-
-    use rustix::time::{
-        Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
-        timerfd_settime,
-    };
-    use tokio::net::unix::pipe::Receiver;
-
-    pub(super) struct Alarm(OwnedFd);
-
-    impl Alarm {
-        pub(super) fn new() -> io::Result<Self> {
-            let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
-            Ok(Self(timerfd_create(TimerfdClockId::Boottime, flags)?))
-        }
-
-        /// Rings at `nanos` after boot, or never for `u64::MAX`; replaces what was set.
-        pub(super) fn set(&self, nanos: u64) {
-            let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
-            let at = if nanos == u64::MAX { zero } else { timespec(nanos) };
-            let spec = Itimerspec { it_interval: zero, it_value: at };
-            // It cannot fail: the descriptor is ours and the time is in range.
-            let _ = timerfd_settime(&self.0, TimerfdTimerFlags::ABSTIME, &spec);
-        }
-
-        /// Needs the runtime's context.
-        pub(super) fn listen(&self) -> Listener {
-            // Tokio's `AsyncFd` has only unsafe constructors. A pipe's receiving end is, for
-            // tokio, any descriptor that can be polled and read, and the "unchecked" constructor
-            // is a safe one that does not insist on a real pipe.
-            let clone = self.0.try_clone();
-            Listener(clone.and_then(Receiver::from_owned_fd_unchecked).ok())
-        }
-    }
-
-    pub(super) struct Listener(Option<Receiver>);
-
-    impl Listener {
-        pub(super) async fn rung(&mut self) {
-            let readable = match &self.0 {
-                Some(fd) => fd.readable().await.is_ok(),
-                None => false,
-            };
-            match &self.0 {
-                // Reading takes the ring off; what it counts does not matter.
-                Some(fd) if readable => drop(fd.try_read(&mut [0_u8; 8])),
-                // Out of descriptors: look every few milliseconds instead.
-                _ => tokio::time::sleep(std::time::Duration::from_millis(5)).await,
-            }
-        }
-    }
-
-    fn timespec(nanos: u64) -> Timespec {
-        let seconds = i64::try_from(nanos / 1_000_000_000).unwrap_or(i64::MAX);
-        let rest = i64::try_from(nanos % 1_000_000_000).unwrap_or(0);
-        Timespec { tv_sec: seconds, tv_nsec: rest }
-    }
-}
-
-/// The timer of the runtime, for systems without `timerfd`.
-#[cfg(not(all(target_os = "linux", not(lockkit_portable_clock))))]
-mod alarm {
-    use std::io;
-    use std::sync::Arc;
-    use std::time::Duration;
-
-    use tokio::sync::watch;
-
-    use crate::clock::BootInstant;
-
-    pub(super) struct Alarm(Arc<watch::Sender<u64>>);
-
-    impl Alarm {
-        pub(super) fn new() -> io::Result<Self> {
-            Ok(Self(Arc::new(watch::Sender::new(u64::MAX))))
-        }
-
-        pub(super) fn set(&self, nanos: u64) {
-            self.0.send_replace(nanos);
-        }
-
-        pub(super) fn listen(&self) -> Listener {
-            Listener(self.0.subscribe())
-        }
-    }
-
-    pub(super) struct Listener(watch::Receiver<u64>);
-
-    impl Listener {
-        pub(super) async fn rung(&mut self) {
-            loop {
-                let at = *self.0.borrow_and_update();
-                let left = BootInstant::from_nanos(at).since(BootInstant::now());
-                // A far sleep is cut in pieces, since the runtime's timer has its limits.
-                tokio::select! {
-                    () = tokio::time::sleep(left.min(Duration::from_secs(3600))) => {
-                        if BootInstant::now().as_nanos() >= at { return }
-                    }
-                    _ = self.0.changed() => {}
-                }
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn sleeps_are_not_early_and_come_in_order() {
-        let start = BootInstant::now();
-        let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
-        for ms in [60_u64, 20, 40] {
-            let sender = sender.clone();
-            tokio::spawn(async move {
-                let at = start + Duration::from_millis(ms);
-                sleep_until(at).await;
-                assert!(BootInstant::now() >= at);
-                sender.send(ms).unwrap();
-            });
-        }
-        let order = [receiver.recv().await, receiver.recv().await, receiver.recv().await];
-        assert_eq!(order, [Some(20), Some(40), Some(60)]);
-    }
-
-    #[tokio::test]
-    async fn a_dropped_sleep_leaves_nothing_queued() {
-        let far = BootInstant::now() + Duration::from_secs(3600);
-        let _ = tokio::time::timeout(Duration::from_millis(5), sleep_until(far)).await;
-        let timers = thread::lock_thread().unwrap().timers();
-        let queue = lock(&timers.queue);
-        assert!(queue.entries.keys().all(|(at, _)| *at != far.as_nanos()));
     }
 }
