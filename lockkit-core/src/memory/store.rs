@@ -258,3 +258,6 @@ impl Entry {
         held.chain(places).min().map(|at| at.since(now))
     }
 }
+
+#[cfg(test)]
+mod tests;
