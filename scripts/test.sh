@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Installs what is missing (through the system's package manager, saying so), then runs every
+# check and every test. Any failure ends it with an error.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/lib.sh
+
+command -v cargo >/dev/null 2>&1 || fail "cargo is missing; install it with rustup (rustup.rs)"
+# The bundled SQLite is compiled from C; the tests of the tool use a terminal made by `script`.
+install_missing cc build-essential
+install_missing script bsdutils
+install_component fmt rustfmt
+install_component clippy clippy
+
+say "formatting"
+cargo fmt --all --check
+
+say "each feature alone, none, and all: warnings are errors"
+for features in "" sqlite cli; do
+    cargo clippy --quiet -p lockkit --no-default-features --features "$features" -- -D warnings
+done
+cargo clippy --quiet --workspace --all-features --all-targets -- -D warnings
+
+say "no feature, no database driver"
+if cargo tree -p lockkit --no-default-features --edges normal | grep -E 'sqlx|libsqlite3'; then
+    fail "the facade without features depends on a database driver"
+fi
+
+say "documentation: warnings are errors"
+RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --all-features --no-deps
+
+say "tests"
+cargo test --workspace --all-features --no-fail-fast
+
+say "tests of the core on the portable clock"
+RUSTFLAGS="--cfg lockkit_portable_clock" cargo test --quiet -p lockkit-core \
+    --target-dir target/portable-clock
+
+say "the main job"
+cargo run --quiet --release --features sqlite --example oversell -- --json
+
+say "everything passed"
