@@ -1,0 +1,1 @@
+//! Measuring backends against the bare commands of their stores.

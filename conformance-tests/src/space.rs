@@ -1,0 +1,53 @@
+//! A key space that no other case shares.
+
+use std::path::{Path, PathBuf};
+
+use lockkit_core::url::ConnectUrl;
+
+use crate::subject::Subject;
+
+/// A fresh name and a fresh directory, and the URL that is made with them.
+#[derive(Debug)]
+pub(crate) struct Space {
+    url: String,
+    dir: tempfile::TempDir,
+}
+
+impl Space {
+    pub(crate) fn fresh(subject: &dyn Subject) -> Self {
+        let dir = tempfile::Builder::new().prefix("lockkit-case-").tempdir_in(root());
+        let dir = dir.expect("a directory");
+        let variable = format!("LOCKKIT_URL_{}", subject.name().to_uppercase().replace('-', "_"));
+        let template = std::env::var(variable).unwrap_or_else(|_| subject.url().to_owned());
+        let name = format!("t{:x}{:08x}", std::process::id(), fastrand::u32(..));
+        let path = dir.path().to_str().expect("a temporary directory with a UTF-8 name");
+        let url = template.replace("{space}", &name).replace("{dir}", path);
+        Self { url, dir }
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The URL with one more parameter.
+    pub(crate) fn url_with(&self, parameter: &str) -> String {
+        let separator = if self.url.contains('?') { '&' } else { '?' };
+        format!("{}{separator}{parameter}", self.url)
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        let dir: &Path = self.dir.path();
+        dir.join(name)
+    }
+}
+
+/// Where the directories are: in memory if possible. Cases at the same time would else wait for
+/// one another's disk writes, and measure the disk.
+fn root() -> PathBuf {
+    let memory = PathBuf::from("/dev/shm");
+    if memory.is_dir() { memory } else { std::env::temp_dir() }
+}
+
+pub(crate) fn parse(url: &str) -> ConnectUrl {
+    ConnectUrl::parse(url).expect("the subject's URL")
+}

@@ -1,0 +1,57 @@
+//! What the suite has to know about a backend.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lockkit_core::url::ConnectUrl;
+use lockkit_core::{DistributedLock, Result};
+
+/// A backend under test.
+#[async_trait]
+pub trait Subject: Sync {
+    /// The name of its column in `RUNS.md`.
+    fn name(&self) -> &'static str;
+
+    /// Where it is. `{space}` and `{dir}` stand for a name and a directory that are fresh for
+    /// each case: use at least one of them, so that no two cases meet.
+    fn url(&self) -> &'static str;
+
+    /// Makes one independent client. A server that is missing is an error: nothing is skipped.
+    ///
+    /// # Errors
+    /// What the backend says.
+    ///
+    /// # Cancel safety
+    /// Not needed: the suite never drops it.
+    async fn connect(&self, url: &ConnectUrl) -> Result<Arc<dyn DistributedLock>>;
+
+    /// Whether other processes reach the same store; if not, why.
+    ///
+    /// # Errors
+    /// The reason that is shown beside every case which needs them.
+    fn processes(&self) -> Result<(), &'static str> {
+        Ok(())
+    }
+
+    /// How much later than its TTL a dead claim may go, as the backend states it.
+    fn granularity(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// What is still in the store although nobody holds or waits, one line each. Asked after
+    /// every case. The default knows nothing beyond what [`DistributedLock`] can show.
+    ///
+    /// # Cancel safety
+    /// Not needed: the suite never drops it.
+    async fn leftovers(&self, url: &ConnectUrl) -> Vec<String> {
+        let _ = url;
+        Vec::new()
+    }
+
+    /// The checked-in table of what runs.
+    fn runs_table(&self) -> PathBuf {
+        concat!(env!("CARGO_MANIFEST_DIR"), "/RUNS.md").into()
+    }
+}
