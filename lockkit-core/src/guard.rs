@@ -29,11 +29,13 @@ use crate::token::Token;
 pub struct Guard {
     live: Arc<LiveClaim>,
     released: AtomicBool,
+    /// Set when it was released, and other guards of the owner were left.
+    left: AtomicBool,
 }
 
 impl Guard {
     pub(crate) fn new(live: Arc<LiveClaim>) -> Self {
-        Self { live, released: AtomicBool::new(false) }
+        Self { live, released: AtomicBool::new(false), left: AtomicBool::new(false) }
     }
 
     /// The key.
@@ -180,7 +182,9 @@ impl Guard {
     pub async fn release(&self) -> Result<()> {
         let first = !self.released.swap(true, Ordering::AcqRel);
         if first && !self.live.leave() {
-            // Other guards of this owner are left.
+            self.left.store(true, Ordering::Release);
+        }
+        if self.left.load(Ordering::Acquire) {
             return self.live.lost().map_or(Ok(()), |lost| Err(Error::Lost(lost)));
         }
         if first { release::release(&self.live).await } else { release::outcome(&self.live).await }

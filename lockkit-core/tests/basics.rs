@@ -67,3 +67,42 @@ async fn dropping_releases() {
     assert!(memory.close(MS(500)).await);
     assert_eq!(memory.core().cleaning_up(), 0);
 }
+
+#[tokio::test]
+async fn a_second_release_of_a_guard_that_was_not_the_last_is_quiet() {
+    let memory = Memory::new();
+    let request = || Request::new("k").owner("request-17");
+    let first = memory.acquire(request()).await.unwrap();
+    let second = memory.acquire(request()).await.unwrap();
+    assert_eq!(first.fence(), second.fence());
+    first.release().await.unwrap();
+    first.release().await.unwrap();
+    assert!(!first.is_held() && second.is_held());
+    second.release().await.unwrap();
+    first.release().await.unwrap();
+    assert!(memory.try_acquire("k").await.unwrap().is_some());
+}
+
+/// The acquire of an owner that waits enters as soon as the same owner gets the key elsewhere.
+#[tokio::test]
+async fn a_waiting_owner_enters_when_the_same_owner_gets_the_key() {
+    for memory in [Memory::new(), Memory::fair()] {
+        let memory = Arc::new(memory);
+        let stranger = memory.acquire("k").await.unwrap();
+        let acquire = || {
+            let memory = Arc::clone(&memory);
+            tokio::spawn(async move { memory.acquire(Request::new("k").owner("me")).await })
+        };
+        let both = (acquire(), acquire());
+        tokio::time::sleep(MS(30)).await;
+        stranger.release().await.unwrap();
+        let a = both.0.await.unwrap().unwrap();
+        let b = both.1.await.unwrap().unwrap();
+        assert_eq!(a.token(), b.token());
+        a.release().await.unwrap();
+        assert!(b.is_held());
+        b.release().await.unwrap();
+        assert!(memory.close(MS(1000)).await);
+        assert_eq!(memory.entries(), 0);
+    }
+}

@@ -7,9 +7,9 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{MS, bed};
-use lockkit_core::testing::{Fault, Op};
-use lockkit_core::{LockExt, LossReason, Request};
+use common::{MS, bed, eventually};
+use lockkit_core::testing::{Exchanged, Fault, Op, Outcome};
+use lockkit_core::{BootInstant, LockExt, LossReason, Request, Stage};
 
 /// Renewals are answered right around the deadline while two threads look at the guard.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -71,4 +71,28 @@ async fn the_last_error_is_told() {
     };
     assert!(error.to_string().contains("injected"), "{error}");
     assert!(bed.faulty.count(Op::Renew) >= 3, "given up too soon");
+}
+
+#[tokio::test]
+async fn the_deadline_counts_from_when_the_request_was_sent() {
+    let bed = bed();
+    let ttl = MS(600);
+    bed.faulty.every(Op::Attempt(Stage::First), Fault::DelayAnswer(MS(80)));
+    bed.faulty.every(Op::Renew, Fault::DelayAnswer(MS(80)));
+    let begun = BootInstant::now();
+    let guard = bed.faulty.acquire(Request::new("k").ttl(ttl)).await.unwrap();
+    let log = bed.faulty.log();
+    assert!(log[0].begun >= begun);
+    let latest = log[0].begun + ttl;
+    assert!(guard.deadline().unwrap() < latest, "counted from the answer");
+
+    let renewed =
+        |log: &[Exchanged]| log.iter().any(|e| e.op == Op::Renew && e.outcome == Outcome::Yes);
+    bed.faulty.logged(renewed).await;
+    let log = bed.faulty.log();
+    let first = guard.deadline().unwrap();
+    eventually("the deadline has moved", || guard.deadline().unwrap() > first || first > latest)
+        .await;
+    let sent = log.iter().find(|e| e.op == Op::Renew).unwrap().begun;
+    assert!(guard.deadline().unwrap() < sent + ttl + MS(1), "counted from the answer");
 }

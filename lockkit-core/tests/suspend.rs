@@ -17,6 +17,7 @@ async fn the_first_look_after_a_suspend_tells_the_loss() {
     assert!(guard.is_held());
     clock.advance(Duration::from_secs(300));
     assert!(!guard.is_held());
+    assert!(guard.loss().is_some(), "over, but not told: a late renewal could revive it");
     assert_eq!(guard.remaining(), Duration::ZERO);
     let lost = guard.lost().await;
     assert!(matches!(lost.reason, LossReason::Expired { .. }));
