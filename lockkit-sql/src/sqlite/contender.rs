@@ -69,8 +69,8 @@ impl SqliteContender {
         let mut turn = store.writer.enter(&store.place, budget).await?;
         loop {
             match self.ask_once(mode, &mut turn).await {
-                // The file was deleted in between: a claim in it would stand against nobody.
-                Ok(Some(_)) if !turn.is_current() => turn.refresh().await?,
+                // The file was deleted or replaced: a claim in the old one stands against nobody.
+                Ok(_) if !turn.is_current() => turn.refresh().await?,
                 Ok(grant) => {
                     self.file = turn.file();
                     return Ok(grant);
@@ -189,13 +189,14 @@ impl Contender for SqliteContender {
             return Ok(Renewal::Gone);
         }
         let mut turn = store.renewer.enter(&store.place, budget).await?;
+        turn.refresh().await?;
         loop {
             let now = store.place.boot.moment();
             let query = self.query_until(&store.place.statements.renew, now, self.claim.ttl);
             match turn.execute(query).await {
                 Ok(done) if done.rows_affected() == 0 => return Ok(Renewal::Gone),
                 // Deleted in between: whoever comes next does not see this file.
-                Ok(_) if !turn.is_current() => return Ok(Renewal::Gone),
+                Ok(_) if self.file != FileId::of(&store.place.path) => return Ok(Renewal::Gone),
                 Ok(_) => return Ok(Renewal::Extended(self.lease(now))),
                 Err(error) => turn.again(error).await?,
             }
@@ -204,7 +205,7 @@ impl Contender for SqliteContender {
 
     async fn release(&mut self, budget: Duration) -> Result<Released> {
         let store = Arc::clone(&self.store);
-        if !self.sent || FileId::of(&store.place.path).is_none() {
+        if !self.sent {
             return Ok(Released::NotFound);
         }
         let mut turn = store.writer.enter(&store.place, budget).await?;

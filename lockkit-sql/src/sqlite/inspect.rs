@@ -14,6 +14,7 @@ impl Store {
         loop {
             let probe = sqlx::query(self.place.statements.probe.sql());
             match turn.execute(probe).await {
+                Ok(_) if !turn.is_current() => turn.refresh().await?,
                 Ok(_) => return Ok(()),
                 Err(error) => turn.again(error).await?,
             }
@@ -44,6 +45,7 @@ impl Store {
                 _ => return Err(Error::unsupported("sqlite", "such a way of forced release")),
             };
             match turn.execute(query).await {
+                Ok(_) if !turn.is_current() => turn.refresh().await?,
                 Ok(done) => return Ok(done.rows_affected() > 0),
                 Err(error) => turn.again(error).await?,
             }

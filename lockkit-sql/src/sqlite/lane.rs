@@ -33,8 +33,9 @@ pub(super) struct Open {
 }
 
 impl Lane {
-    /// Waits in line, and makes sure that the connection is open on the file that the path names
-    /// now.
+    /// Waits in line, and makes sure that there is a connection. Whether it is open on the file
+    /// that the path names now, is for the caller to ask, best after the statement:
+    /// [`Turn::is_current`].
     pub(super) async fn enter<'a>(
         &'a self,
         place: &'a Place,
@@ -52,7 +53,9 @@ impl Lane {
             })?,
         };
         let mut turn = Turn { slot, place, deadline, reopened: false };
-        turn.refresh().await?;
+        if turn.slot.is_none() {
+            turn.refresh().await?;
+        }
         Ok(turn)
     }
 

@@ -63,8 +63,8 @@ pub(super) struct Statements {
     pub(super) probe: Statement,
     /// `?1` boot: whether the file was used in this run.
     pub(super) known_run: Statement,
-    /// `?1` boot, `?2` now, `?3` the wall clock in microseconds: begins a run; see
-    /// [`schema`](super::schema).
+    /// `?1` boot, `?2` now, `?3` the wall clock in microseconds: begins a run: moves
+    /// the fences ahead, and leaves a row that says so.
     pub(super) begin_run: Statement,
 }
 
@@ -122,7 +122,7 @@ impl Statements {
             probe: one("DELETE FROM \"{t}\" WHERE id = -1"),
             known_run: one("SELECT 1 FROM \"{t}\" WHERE key = x'' AND boot = ?1"),
             begin_run: one("INSERT INTO \"{t}\" (id, key, token, mode, boot, since, expires) \
-                 SELECT max(?3, 4294967296 + coalesce((SELECT seq FROM sqlite_sequence \
+                 SELECT max(?3, 67108864 + coalesce((SELECT seq FROM sqlite_sequence \
                  WHERE name = '{t}'), 0)), x'', x'', -3, ?1, ?2, 9223372036854775807 \
                  WHERE NOT EXISTS (SELECT 1 FROM \"{t}\" WHERE key = x'' AND boot = ?1)"),
         }

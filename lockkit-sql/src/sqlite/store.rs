@@ -91,6 +91,7 @@ impl Store {
                 .bind(&self.place.boot.id[..])
                 .bind(now.stamp);
             match turn.rows(query).await.and_then(|rows| Seen::read(&rows, now.stamp)) {
+                Ok(_) if !turn.is_current() => turn.refresh().await?,
                 Ok(seen) => return Ok(seen),
                 Err(error) => turn.again(error).await?,
             }

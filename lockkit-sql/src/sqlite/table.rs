@@ -10,9 +10,6 @@ pub(super) const DEFAULT_NAME: &str = "lockkit_claims";
 /// The number of a writer that waits for readers: it holds nothing, but new readers respect it.
 pub(super) const INTENT: i64 = -2;
 
-/// The number of the row that says in which run of the machine the file was last used.
-pub(super) const RUN: i64 = -3;
-
 /// The number that stands for a mode. Frozen: do not change.
 pub(super) fn number(mode: Mode) -> Result<i64> {
     match mode {
@@ -128,7 +125,7 @@ mod tests {
             assert_eq!(mode(n), Some(m));
         }
         assert_eq!(mode(INTENT), Some(Mode::Exclusive));
-        assert_eq!(mode(RUN), None);
+        assert_eq!(mode(-3), None);
         assert_eq!(mode(i64::MAX), None);
     }
 

@@ -16,4 +16,4 @@ DELETE FROM "lockkit_claims" WHERE key = ?1 AND mode > -2 AND boot = ?2 AND expi
 DELETE FROM "lockkit_claims" WHERE boot <> ?1 OR expires <= ?2;
 DELETE FROM "lockkit_claims" WHERE id = -1;
 SELECT 1 FROM "lockkit_claims" WHERE key = x'' AND boot = ?1;
-INSERT INTO "lockkit_claims" (id, key, token, mode, boot, since, expires) SELECT max(?3, 4294967296 + coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'lockkit_claims'), 0)), x'', x'', -3, ?1, ?2, 9223372036854775807 WHERE NOT EXISTS (SELECT 1 FROM "lockkit_claims" WHERE key = x'' AND boot = ?1);
+INSERT INTO "lockkit_claims" (id, key, token, mode, boot, since, expires) SELECT max(?3, 67108864 + coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'lockkit_claims'), 0)), x'', x'', -3, ?1, ?2, 9223372036854775807 WHERE NOT EXISTS (SELECT 1 FROM "lockkit_claims" WHERE key = x'' AND boot = ?1);

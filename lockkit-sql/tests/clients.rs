@@ -1,0 +1,199 @@
+//! Clients as applications use them: through the engine, in one process.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use common::*;
+use lockkit_core::{
+    DistributedLock, Error, LockExt, LossReason, Mode, Request, Require, Settings, Which,
+};
+use lockkit_sql::{SqliteLock, SqliteOptions};
+use sqlx::Executor;
+use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
+
+#[tokio::test]
+async fn a_lock_behind_the_trait() {
+    let file = File::new();
+    let lock: Arc<dyn DistributedLock> = Arc::new(file.lock());
+    Require::cp().strictly_fenced().check(lock.core().capabilities()).unwrap();
+    let guard = lock.acquire(Request::new("order:lock:1001").label("checkout-7")).await.unwrap();
+    assert!(guard.is_held() && guard.fence().is_some());
+    let rival = file.lock();
+    assert!(rival.try_acquire("order:lock:1001").await.unwrap().is_none());
+    let busy = rival
+        .acquire(Request::new("order:lock:1001").timeout(Duration::from_millis(150)))
+        .await
+        .unwrap_err();
+    assert!(busy.to_string().contains("held by `checkout-7`"), "{busy}");
+    guard.release().await.unwrap();
+    rival.try_acquire("order:lock:1001").await.unwrap().unwrap().release().await.unwrap();
+    assert!(lock.close(BUDGET).await);
+    assert_eq!(file.rows().await, []);
+}
+
+#[tokio::test]
+async fn the_watchdog_keeps_a_short_lease() {
+    let file = File::new();
+    let (lock, rival) = (file.lock(), file.lock());
+    let ttl = Duration::from_millis(300);
+    let guard = lock.acquire(Request::new("k").ttl(ttl)).await.unwrap();
+    let start = Instant::now();
+    while start.elapsed() < 4 * ttl {
+        assert!(rival.try_acquire("k").await.unwrap().is_none());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn forced_release_is_told_within_a_third_of_the_ttl() {
+    let file = File::new();
+    let (lock, other) = (file.lock(), file.lock());
+    let guard = lock.acquire(Request::new("k").ttl(Duration::from_millis(900))).await.unwrap();
+    let key = guard.key().clone();
+    assert!(other.force_release(&key, Which::Fence(guard.fence().unwrap())).await.unwrap());
+    let start = Instant::now();
+    let lost = guard.lost().await;
+    assert!(matches!(lost.reason, LossReason::Gone), "{lost}");
+    assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
+    assert!(matches!(guard.release().await, Err(Error::Lost(_))));
+}
+
+/// Another connection, as it might be another process's, holds the write lock for longer than the
+/// caller waits; the caller's runtime has one thread.
+async fn a_locked_database(file: &File, lock: &SqliteLock) {
+    lock.ping().await.unwrap();
+    let mut foreign = file.raw().await;
+    foreign.execute("BEGIN IMMEDIATE").await.unwrap();
+
+    let longest_gap = Arc::new(AtomicU64::new(0));
+    let gap = Arc::clone(&longest_gap);
+    let ticker = tokio::spawn(async move {
+        let mut last = Instant::now();
+        loop {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            gap.fetch_max(last.elapsed().as_millis() as u64, Ordering::Relaxed);
+            last = Instant::now();
+        }
+    });
+    let start = Instant::now();
+    let timeout = Duration::from_millis(500);
+    let request = Request::new("k").timeout(timeout).op_timeout(Duration::from_millis(200));
+    let error = lock.acquire(request).await.unwrap_err();
+    let took = start.elapsed();
+    ticker.abort();
+    assert!(took >= timeout && took < timeout + Duration::from_millis(100), "{took:?}");
+    assert!(longest_gap.load(Ordering::Relaxed) < 100, "the caller's timers went on");
+    assert!(error.to_string().contains("has locked the database"), "{error}");
+
+    foreign.execute("ROLLBACK").await.unwrap();
+    let start = Instant::now();
+    lock.acquire("k").await.unwrap().release().await.unwrap();
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    assert!(lock.close(BUDGET).await);
+    assert_eq!(file.rows().await, []);
+}
+
+#[tokio::test]
+async fn a_locked_database_costs_no_more_than_the_timeout() {
+    let file = File::new();
+    a_locked_database(&file, &file.lock()).await;
+}
+
+/// The pool waits for five seconds when the database is locked, as sqlx does.
+#[tokio::test]
+async fn a_locked_database_behind_a_pool_of_the_application() {
+    let file = File::new();
+    let options = SqliteConnectOptions::new().filename(&file.path).create_if_missing(true);
+    let pool = SqlitePoolOptions::new().connect_with(options).await.unwrap();
+    let options = SqliteOptions::default();
+    let lock = SqliteLock::from_pool(&pool, Settings::default(), options).unwrap();
+    a_locked_database(&file, &lock).await;
+}
+
+/// A short lock of the database by others is waited out.
+#[tokio::test]
+async fn a_database_that_is_locked_for_a_while_is_waited_for() {
+    let file = File::new();
+    let lock = file.lock();
+    lock.ping().await.unwrap();
+    let mut foreign = file.raw().await;
+    foreign.execute("BEGIN IMMEDIATE").await.unwrap();
+    let acquire = tokio::spawn(async move { lock.acquire("k").await });
+    tokio::time::sleep(Duration::from_millis(700)).await; // the length of the foreign lock
+    foreign.execute("COMMIT").await.unwrap();
+    acquire.await.unwrap().unwrap().release().await.unwrap();
+}
+
+/// Waiters of other clients poll every ten seconds here: only a wake-up can be this fast.
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_wakes_waiters_of_other_clients() {
+    let file = File::new();
+    let mut settings = Settings::default();
+    settings.poll = (Duration::from_secs(10), Duration::from_secs(10));
+    let waiting = SqliteLock::open(&file.path, settings).unwrap();
+    let lock = file.lock();
+    let mut slowest = Duration::ZERO;
+    for round in 0..20 {
+        for shared in [false, true] {
+            let guard = lock.acquire("k").await.unwrap();
+            let mut events = waiting.core().events();
+            let waiter = {
+                let waiting = waiting.clone();
+                let mode = if shared { Mode::Shared } else { Mode::Exclusive };
+                tokio::spawn(async move {
+                    let request = Request::new("k").mode(mode).timeout(Duration::from_secs(8));
+                    let guard = waiting.acquire(request).await.unwrap();
+                    let woken = Instant::now();
+                    guard.release().await.unwrap();
+                    woken
+                })
+            };
+            while !matches!(events.recv().await.unwrap().kind, lockkit_core::EventKind::Waiting) {}
+            // Time for the first question of the waiter, and for the noise of the last round.
+            tokio::time::sleep(Duration::from_millis(20 + round)).await;
+            let released = Instant::now();
+            guard.release().await.unwrap();
+            let woken = waiter.await.unwrap();
+            slowest = slowest.max(woken.saturating_duration_since(released));
+        }
+    }
+    assert!(slowest < Duration::from_millis(200), "{slowest:?}");
+    println!("slowest hand-over between clients: {slowest:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_tasks_of_two_clients_count_to_the_right_number() {
+    let file = File::new();
+    let clients = [file.lock(), file.lock()];
+    let counter = Arc::new(AtomicU64::new(0));
+    let fences = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let tasks: Vec<_> = (0..20)
+        .map(|n| {
+            let (lock, counter, fences) =
+                (clients[n % 2].clone(), Arc::clone(&counter), Arc::clone(&fences));
+            tokio::spawn(async move {
+                for _ in 0..10 {
+                    let request = Request::new("k").timeout(Duration::from_secs(60));
+                    let guard = lock.acquire(request).await.unwrap();
+                    let seen = counter.load(Ordering::SeqCst);
+                    tokio::task::yield_now().await;
+                    counter.store(seen + 1, Ordering::SeqCst);
+                    fences.lock().unwrap().push(guard.fence().unwrap());
+                    guard.release().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(counter.load(Ordering::SeqCst), 200);
+    assert!(fences.lock().unwrap().is_sorted_by(|a, b| a < b));
+    assert_eq!(file.rows().await, []);
+}
