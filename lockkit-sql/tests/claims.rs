@@ -1,5 +1,7 @@
 //! Single claims on real files, step by step, without the engine.
 
+#![cfg(test)] // for clippy: the helpers here may panic as the tests may
+
 mod common;
 
 use std::pin::pin;

@@ -1,5 +1,7 @@
 //! Clients as applications use them: through the engine, in one process.
 
+#![cfg(test)] // for clippy: the helpers here may panic as the tests may
+
 mod common;
 
 use std::sync::Arc;
@@ -38,10 +40,10 @@ async fn a_lock_behind_the_trait() {
 async fn the_watchdog_keeps_a_short_lease() {
     let file = File::new();
     let (lock, rival) = (file.lock(), file.lock());
-    let ttl = Duration::from_millis(300);
+    let ttl = Duration::from_millis(600);
     let guard = lock.acquire(Request::new("k").ttl(ttl)).await.unwrap();
     let start = Instant::now();
-    while start.elapsed() < 4 * ttl {
+    while start.elapsed() < 3 * ttl {
         assert!(rival.try_acquire("k").await.unwrap().is_none());
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

@@ -1,5 +1,7 @@
 //! Files that are not as they should be: each tells what is wrong, and none is "busy".
 
+#![cfg(test)] // for clippy: the helpers here may panic as the tests may
+
 mod common;
 
 use std::path::Path;

@@ -1,5 +1,7 @@
 //! Several processes on one file. The children are this test binary, run for one function.
 
+#![cfg(test)] // for clippy: the helpers here may panic as the tests may
+
 mod common;
 
 use std::fs::OpenOptions;

@@ -12,8 +12,9 @@ use super::lane::Open;
 use super::store::Place;
 
 /// How long SQLite itself waits for another process's lock, on the connection's own thread,
-/// before the lane hears of it. Short: a request whose time is up must not sit in the way.
-const BUSY_TIMEOUT: Duration = Duration::from_millis(100);
+/// before the lane hears of it, which goes on by itself. Short: a request whose time is up must
+/// not sit in the way, and SQLite sleeps for longer from try to try.
+const BUSY_TIMEOUT: Duration = Duration::from_millis(10);
 
 /// How our own connections are opened. The journal's mode is set later: switching it fails when
 /// processes race, and has to be tried again.
@@ -21,7 +22,7 @@ const BUSY_TIMEOUT: Duration = Duration::from_millis(100);
 /// `synchronous=NORMAL` writes a commit to the operating system but does not wait for the disk.
 /// A crash of the process loses nothing. After a power cut the last claims may be missing, but
 /// they are dead then anyway, since the machine's run ended; that no fence comes twice is up to
-/// [`begin_run`], whose commit does wait.
+/// [`ensure_run`], whose commit does wait.
 ///
 /// A commit writes whole pages, and a claim is a hundred bytes: a file that does not exist yet
 /// gets small pages. The log is moved into the file less often, which is when the disk is waited

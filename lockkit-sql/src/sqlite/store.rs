@@ -31,7 +31,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// A place that [`open`](super::open) knows how to reach. `path` is absolute.
+    /// A place that [`open`](open::open) knows how to reach. `path` is absolute.
     pub(super) fn new(
         path: PathBuf,
         connect: Option<SqliteConnectOptions>,
