@@ -4,13 +4,6 @@
 //! [`connect`] turns a URL into an `Arc<dyn `[`DistributedLock`]`>`; [`LockExt`] has the everyday
 //! words (`acquire`, `try_acquire`, `shared`, `permit`, `close`); [`Guard`] is what they return.
 //! Who writes a backend finds the other half in [`backend`].
-//!
-//! # Features
-//! | feature | what it brings |
-//! | --- | --- |
-//! | (none) | `memory:`, for tests and for locks inside one process |
-//! | `sqlite` | `sqlite:path`, for the processes of one machine |
-//! | `cli` | the command-line tool `lockkit`, with `sqlite` as its default |
 
 mod connect;
 

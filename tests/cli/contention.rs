@@ -127,12 +127,12 @@ fn keeps_the_key_for_five_ttls(world: &World, mut job: Job) {
     assert!(asked > 5, "asked {asked} times only");
 }
 
-const FIVE_TTLS: &str = "touch held; sleep 3";
+const FIVE_TTLS: &str = "touch held; sleep 4.5";
 
 #[test]
 fn a_long_command_keeps_the_key_with_a_ttl_of_the_url() {
     let world = World::new();
-    let url = format!("{}?ttl=600ms", world.url());
+    let url = format!("{}?ttl=900ms", world.url());
     let words = ["run", "--url", &url, "key", "--", "sh", "-c", FIVE_TTLS];
     let job = world.start(&mut world.lockkit(&words));
     keeps_the_key_for_five_ttls(&world, job);
@@ -141,6 +141,6 @@ fn a_long_command_keeps_the_key_with_a_ttl_of_the_url() {
 #[test]
 fn a_long_command_keeps_the_key_with_a_ttl_of_the_command_line() {
     let world = World::new();
-    let job = world.run(&["--ttl", "600ms"], FIVE_TTLS);
+    let job = world.run(&["--ttl", "900ms"], FIVE_TTLS);
     keeps_the_key_for_five_ttls(&world, job);
 }

@@ -82,3 +82,18 @@ fn an_unreachable_store_is_69_or_77_and_never_starts_the_command() {
     assert!(end.stderr.starts_with("lockkit: ") && end.stdout.is_empty(), "{end:?}");
     assert!(!world.exists("started"));
 }
+
+/// A store that is busy for a while is no reason to fail; a short wait is kept all the same.
+#[test]
+fn a_busy_store_is_tried_again_within_the_wait() {
+    let world = World::new();
+    assert_eq!(world.run(&[], "true").end().code, Some(0));
+    let (patient, hasty) = world.with_store_blocked(|| {
+        let patient = world.run(&["--ttl", "1s"], "true");
+        let hasty = world.run(&["--ttl", "1s", "--no-wait"], "touch started").end();
+        (patient, hasty)
+    });
+    assert_eq!(hasty.code, Some(69), "{}", hasty.stderr);
+    assert!(!world.exists("started"));
+    assert_eq!(patient.end().code, Some(0));
+}

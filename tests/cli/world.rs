@@ -47,13 +47,26 @@ impl World {
         std::fs::write(self.path(name), text).unwrap();
     }
 
+    #[track_caller]
     pub(crate) fn wait_for(&self, name: &str) {
-        eventually(&format!("{name} is there"), || self.exists(name));
+        eventually(&format!("{name} is there"), || self.exists(name) || self.complaint(name));
+    }
+
+    /// Fails if a copy has said something instead of doing `what`.
+    fn complaint(&self, what: &str) -> bool {
+        for number in 0..self.jobs.load(Ordering::Relaxed) {
+            let said = self.read(&format!("{number}.err"));
+            assert!(!said.contains("lockkit: "), "instead of {what}: {said}");
+        }
+        false
     }
 
     /// The process whose number a command has written into `name`.
+    #[track_caller]
     pub(crate) fn pid_in(&self, name: &str) -> Pid {
-        eventually(&format!("{name} holds a number"), || self.read(name).ends_with('\n'));
+        eventually(&format!("{name} holds a number"), || {
+            self.read(name).ends_with('\n') || self.complaint(name)
+        });
         Pid::from_raw(self.read(name).trim().parse().unwrap()).unwrap()
     }
 

@@ -12,7 +12,7 @@ const CODES: &str = "\
 Exit codes:
   the command's own, or 128+n if signal n ended it; or:
    64  wrong usage or configuration
-   69  the lock service is not available
+   69  the lock service is not available (tried for 5 s; for less if --wait says so)
    70  a fault of this machine or of lockkit
    75  not acquired: somebody else has the key (see --conflict-exit-code)
    76  the lock was lost while the command ran
@@ -36,6 +36,8 @@ The lock:
   If the lock cannot be renewed, the group gets SIGTERM, and SIGKILL when --grace is over, all
   before anybody else can get the key. If somebody takes the key by force, SIGKILL comes at once.
   If lockkit is killed, the group is killed too; a stopped lockkit's when the lock runs out.
+  None of this reaches what leaves the group (a daemon), or what lockkit may not signal (a command
+  that becomes another user: write `sudo lockkit run`, not `lockkit run ... sudo`).
 
 Durations are numbers with units: 500ms, 30s, 5m, 1h 30m.";
 

@@ -5,7 +5,9 @@ use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::ExitStatus;
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid,
+};
 use tokio::signal::unix;
 
 use crate::exit;
@@ -32,7 +34,7 @@ pub(crate) enum Change {
 }
 
 impl Child {
-    /// Starts the command; `changes` are the SIGCHLD signals from before it was started.
+    /// Starts the command, which does not run before it is [released](Self::release); `changes` are the SIGCHLD signals from before it was started.
     pub(crate) fn start(
         command: &[OsString],
         environment: &[(&str, Option<String>)],
@@ -55,9 +57,21 @@ impl Child {
         self.group
     }
 
-    /// Sends a signal to the whole group. A group that is gone is no error.
+    /// Lets it run, after what must be done before that: `first`.
+    pub(crate) async fn release(&mut self, first: impl FnOnce(Pid)) {
+        if tether::works() {
+            // The tether has stopped itself, unless it was killed before.
+            self.change().await;
+        }
+        first(self.group);
+        self.signal(Signal::CONT);
+    }
+
+    /// Sends a signal to the whole group; to the command alone if it has left its own group.
     pub(crate) fn signal(&self, signal: Signal) {
-        let _ = kill_process_group(self.group, signal);
+        if kill_process_group(self.group, signal).is_err() {
+            let _ = kill_process(self.group, signal);
+        }
     }
 
     /// Resolves when the command has ended or was stopped. Cancel-safe.

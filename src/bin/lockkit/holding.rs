@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lockkit::Guard;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use crate::child::{Change, Child};
@@ -61,6 +61,14 @@ fn pass_on(signal: Signal, child: &Child) {
     } else {
         child.signal(signal);
     }
+}
+
+/// Tells the warden whom to kill and when, before there is anybody to kill.
+pub(crate) fn instruct(warden: &mut Option<Warden>, group: Pid, guard: &Guard, timing: Timing) {
+    if let Some(warden) = warden {
+        warden.watch(group);
+    }
+    tell(warden, guard, timing);
 }
 
 /// Tells the warden the deadline, once it is known to have moved.

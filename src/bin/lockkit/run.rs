@@ -34,7 +34,7 @@ async fn attempt(run: Run) -> Result<Exit, Exit> {
     }
     let mut signals = Signals::take()?;
     let url = waiting::url(&run)?;
-    let lock = waiting::connect(&url, &mut signals).await?;
+    let lock = waiting::connect(&run, &url, &mut signals).await?;
     let timing = Timing::new(run.ttl.unwrap_or(lock.core().settings().ttl), run.grace)?;
     let guard = waiting::acquire(&lock, &run, &url, &mut signals).await?;
     let timing = timing.fit(guard.remaining());
@@ -69,9 +69,7 @@ async fn under(
             return Ok(not_started(run, &error, released.err()));
         }
     };
-    if let Some(warden) = &mut warden {
-        warden.watch(child.group());
-    }
+    child.release(|group| holding::instruct(&mut warden, group, guard, timing)).await;
     let mut terminal = Terminal::of(child.group());
     let end = holding::hold(guard, timing, &mut child, &mut terminal, &mut warden, signals).await;
     // Before the command is reaped, while its group's number is still its own.

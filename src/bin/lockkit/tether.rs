@@ -1,9 +1,11 @@
 //! A command that ends with lockkit.
 //!
 //! The kernel kills a process at the death of its parent only if the process has asked for that
-//! itself. So lockkit starts itself in the command's place, asks, and becomes the command.
+//! itself. So lockkit starts itself in the command's place, asks, and becomes the command: but
+//! not before lockkit lets it, by SIGCONT, because the warden must know the group first.
 
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
@@ -15,9 +17,14 @@ pub(crate) const WORD: &str = ".tether";
 /// This very program, even if its file has been replaced since.
 const MYSELF: &str = "/proc/self/exe";
 
+/// Whether commands are started through the tether.
+pub(crate) fn works() -> bool {
+    cfg!(target_os = "linux") && std::fs::exists(MYSELF).unwrap_or(false)
+}
+
 /// How to start `command`: through the tether where that works, else directly.
 pub(crate) fn command(command: &[OsString]) -> Command {
-    if cfg!(target_os = "linux") && std::fs::exists(MYSELF).unwrap_or(false) {
+    if works() {
         let mut start = Command::new(MYSELF);
         start.arg0("lockkit").arg(WORD).arg(std::process::id().to_string()).args(command);
         return start;
@@ -53,18 +60,23 @@ pub(crate) fn not_started(command: &OsString, error: &std::io::Error) -> ExitCod
 /// The exit code for a command that cannot be started.
 pub(crate) fn code(error: &std::io::Error) -> u8 {
     match error.kind() {
-        std::io::ErrorKind::NotFound => exit::NOT_FOUND,
+        ErrorKind::NotFound => exit::NOT_FOUND,
+        // No process, no memory: not the command's fault.
+        ErrorKind::WouldBlock | ErrorKind::OutOfMemory => exit::INTERNAL,
         _ => exit::NOT_EXECUTABLE,
     }
 }
 
 #[cfg(target_os = "linux")]
 fn tied_to(parent: i32) -> bool {
-    use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+    use rustix::process::{
+        Pid, Signal, getpid, getppid, kill_process, set_parent_process_death_signal,
+    };
 
     // Without it the warden is left, which kills the group all the same.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
-    getppid().map(Pid::as_raw_nonzero).is_some_and(|pid| pid.get() == parent)
+    let tied = getppid().map(Pid::as_raw_nonzero).is_some_and(|pid| pid.get() == parent);
+    tied && kill_process(getpid(), Signal::STOP).is_ok()
 }
 
 #[cfg(not(target_os = "linux"))]

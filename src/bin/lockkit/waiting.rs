@@ -3,10 +3,11 @@
 use std::convert::Infallible;
 use std::io::IsTerminal;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lockkit::backend::url::ConnectUrl;
-use lockkit::{DistributedLock, Guard, Key, LockExt, Request};
+use lockkit::{DistributedLock, Error, Guard, Key, LockExt, Request};
+use tokio::time::sleep;
 
 use crate::args::Run;
 use crate::exit::{BUSY, Exit, say};
@@ -17,6 +18,12 @@ type Lock = Arc<dyn DistributedLock>;
 
 /// How long the clean-up behind a wait that was broken off may take.
 const CLEAN_UP: Duration = Duration::from_secs(2);
+
+/// For how long a lock service is tried that does not answer.
+const PATIENCE_WITH_THE_SERVICE: Duration = Duration::from_secs(5);
+
+/// The pause between two tries.
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// After which time people are told what lockkit waits for.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -31,11 +38,13 @@ pub(crate) fn url(run: &Run) -> Result<String, Exit> {
 }
 
 /// Connects.
-pub(crate) async fn connect(url: &str, signals: &mut Signals) -> Result<Lock, Exit> {
+pub(crate) async fn connect(run: &Run, url: &str, signals: &mut Signals) -> Result<Lock, Exit> {
     let lock = tokio::select! {
         biased;
         signal = signals.next() => return Err(Exit::signal(signal, "connecting")),
-        lock = lockkit::connect(url) => lock.map_err(|error| Exit::not_acquired(&error, BUSY))?,
+        lock = keep_connecting(run, url) => {
+            lock.map_err(|error| Exit::not_acquired(&error, BUSY))?
+        }
     };
     if lock.core().capabilities().name == "memory" {
         return Err(Exit::usage(
@@ -43,6 +52,19 @@ pub(crate) async fn connect(url: &str, signals: &mut Signals) -> Result<Lock, Ex
         ));
     }
     Ok(lock)
+}
+
+/// A service that is not there is tried again for a while: it may be starting, or busy. But not
+/// for as long as the key may be waited for: a wrong address must be told.
+async fn keep_connecting(run: &Run, url: &str) -> lockkit::Result<Lock> {
+    let wait = if run.no_wait { Duration::ZERO } else { run.wait.unwrap_or(Duration::MAX) };
+    let (since, patience) = (Instant::now(), wait.min(PATIENCE_WITH_THE_SERVICE));
+    loop {
+        match lockkit::connect(url).await {
+            Err(Error::Unavailable(_)) if since.elapsed() < patience => sleep(PAUSE).await,
+            done => return done,
+        }
+    }
 }
 
 /// Acquires the key.
@@ -116,7 +138,7 @@ fn label() -> String {
 
 /// Tells a person at a terminal, once, that lockkit waits, and for whom.
 async fn tell_people(lock: &Lock, key: &str) -> Infallible {
-    tokio::time::sleep(PATIENCE).await;
+    sleep(PATIENCE).await;
     if std::io::stderr().is_terminal()
         && let Ok(key) = Key::new(key)
     {
