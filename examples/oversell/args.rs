@@ -55,6 +55,9 @@ pub(crate) struct Post {
     pub(crate) workers: u32,
     #[arg(long)]
     pub(crate) key: String,
+    /// After which time a holder that is stopped loses the lock.
+    #[arg(long, value_parser = millis)]
+    pub(crate) ttl: Duration,
     /// How long a sale takes to think about.
     #[arg(long, value_parser = millis)]
     pub(crate) think: Duration,

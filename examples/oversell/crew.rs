@@ -26,6 +26,7 @@ impl Seller {
         command.args(["--round", &post.round, "--key", &post.key]);
         command.args(["--instance", &post.instance.to_string()]);
         command.args(["--workers", &post.workers.to_string()]);
+        command.args(["--ttl", &post.ttl.as_millis().to_string()]);
         command.args(["--think", &post.think.as_millis().to_string()]);
         command.args(post.fenced.then_some("--fenced"));
         command.args(post.pausing.then_some("--pausing"));

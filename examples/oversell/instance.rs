@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkit::{DistributedLock, Guard, LockExt, Request, Require};
+use lockkit::{DistributedLock, Error, Guard, LockExt, Request, Require};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 use tokio::sync::{Mutex, Notify};
 use tokio::task::JoinSet;
@@ -13,7 +13,6 @@ use crate::Result;
 use crate::args::Post;
 use crate::books::{Books, Entry};
 use crate::report;
-use crate::rounds::TTL;
 
 /// To the parent: all is open, the barrier may fall.
 pub(crate) const READY: &str = "ready";
@@ -95,13 +94,13 @@ impl Shop {
             // No look at `guard.is_held()` here: the process may be stopped after any look. The
             // books themselves must refuse.
             let entry = Entry { instance: self.post.instance, fence: i64::try_from(fence)? };
-            self.books.sell(left - 1, entry, self.post.fenced).await?;
+            let sold = self.books.sell(left - 1, entry, self.post.fenced).await?;
+            if !sold && guard.as_ref().is_some_and(Guard::is_held) {
+                return Err("a write was refused although its lock is held".into());
+            }
         }
         match guard {
-            // A loss is what the last round is about; the books have dealt with it.
-            Some(guard) => {
-                guard.release().await.or_else(|e| if e.is_lost() { Ok(()) } else { Err(e) })?
-            }
+            Some(guard) => leave(&guard).await?,
             None => tokio::task::yield_now().await,
         }
         Ok(left > 0)
@@ -109,7 +108,8 @@ impl Shop {
 
     async fn enter(&self) -> Result<Option<Guard>> {
         let Some(lock) = &self.lock else { return Ok(None) };
-        let request = Request::new(&self.post.key).ttl(TTL).timeout(Duration::from_secs(30));
+        let request = Request::new(&self.post.key).ttl(self.post.ttl);
+        let request = request.timeout(Duration::from_secs(30));
         Ok(Some(lock.acquire(request).await?))
     }
 
@@ -121,5 +121,14 @@ impl Shop {
         } else {
             tokio::time::sleep(self.post.think).await;
         }
+    }
+}
+
+async fn leave(guard: &Guard) -> Result<()> {
+    match guard.release().await {
+        // A loss is what the last round is about, and the books have dealt with it. A release
+        // that was not confirmed is repeated in the background.
+        Ok(()) | Err(Error::Lost(_) | Error::Unavailable(_)) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }

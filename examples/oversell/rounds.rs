@@ -13,11 +13,14 @@ use crate::books::{Books, Totals};
 use crate::crew::Crew;
 use crate::report::{self, Outcome, Summary};
 
-/// The TTL of the lockkit rounds.
-pub(crate) const TTL: Duration = Duration::from_secs(2);
+/// For how long the holder that is stopped has the lock.
+const SHORT_TTL: Duration = Duration::from_secs(2);
 
-/// A round that takes longer than this hangs.
-const LIMIT: Duration = Duration::from_secs(120);
+/// As long as the machine may be busy with other things.
+const LONG_TTL: Duration = Duration::from_secs(30);
+
+/// A round that takes longer than this, and longer than this for each piece, hangs.
+const LIMIT: (Duration, Duration) = (Duration::from_secs(60), Duration::from_millis(50));
 
 /// What protects the stock in a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,7 +114,11 @@ impl Fair<'_> {
         let played = tokio::select! {
             played = self.play(protection, &mut crew, &books) => played,
             never = progress(protection.name(), self.options.stock, &books) => match never {},
-            () = tokio::time::sleep(LIMIT) => Err("a round hangs".into()),
+            () = tokio::time::sleep(LIMIT.0 + LIMIT.1 * self.options.stock) => {
+                Err("a round hangs".into())
+            }
+            // The processes are ended and the directory goes away, as on any error.
+            _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
         };
         crew.dismiss().await;
         report::clear();
@@ -138,6 +145,7 @@ impl Fair<'_> {
             instance,
             workers: self.options.workers,
             key: self.key.clone(),
+            ttl: if protection == LockkitAndFence { SHORT_TTL } else { LONG_TTL },
             // However small the stock, a round lasts longer than processes take to begin.
             think: Duration::from_millis(u64::from(300 / self.options.stock).max(3)),
             lock: match protection {
@@ -165,7 +173,7 @@ impl Fair<'_> {
 /// Waits until others than the first process have sold, and its TTL is over.
 async fn rivals_sell(books: &Books) -> Result<()> {
     let stopped = Instant::now();
-    while books.sold_by_others(0).await? == 0 || stopped.elapsed() <= TTL {
+    while books.sold_by_others(0).await? == 0 || stopped.elapsed() <= SHORT_TTL {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     Ok(())
