@@ -75,6 +75,7 @@ async fn nothing_is_left_behind() {
     acquire_that_is_answered_late().await;
     release_stopped().await;
     guards_dropped_in_odd_places().await;
+    refused_before_its_time().await;
     eventually("the watchdog has no entry", || watchdog_entries() == 0).await;
 }
 
@@ -267,5 +268,21 @@ async fn guards_dropped_in_odd_places() {
 
     assert!(memory.close(MS(2000)).await);
     assert_eq!(memory.entries(), 0);
+    no_tasks().await;
+}
+
+/// What is refused long before its timeout leaves the watchdog's queue then.
+async fn refused_before_its_time() {
+    let attempts = std::num::NonZeroU32::new(2).unwrap();
+    for bed in beds() {
+        let holder = bed.other.acquire(request()).await.unwrap();
+        for _ in 0..20 {
+            let request = request().attempts(attempts).timeout(TTL);
+            assert!(bed.faulty.acquire(request).await.unwrap_err().is_not_acquired());
+        }
+        holder.release().await.unwrap();
+        bed.is_clean().await;
+        eventually("the watchdog has no entry", || watchdog_entries() == 0).await;
+    }
     no_tasks().await;
 }

@@ -288,6 +288,7 @@ impl LiveClaim {
                 release::withdraw_later(self, None);
             }
             Phase::Entered(guard) => {
+                self.unschedule();
                 drop(state);
                 drop(guard);
             }

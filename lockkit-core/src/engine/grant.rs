@@ -73,7 +73,10 @@ impl LiveClaim {
                 }
                 Ok(self.hold(state, grant))
             }
-            Phase::Entered(guard) => Ok(guard),
+            Phase::Entered(guard) => {
+                self.unschedule();
+                Ok(guard)
+            }
             Phase::Refused(error) => {
                 // The clean-up may still go on; then it ends the phase.
                 if state.working.is_some() {

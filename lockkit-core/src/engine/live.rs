@@ -141,15 +141,23 @@ impl LiveClaim {
         }
     }
 
+    pub(crate) fn unschedule(&self) {
+        if let Some(thread) = thread::running() {
+            thread.timers().cancel(&self.slot);
+        }
+    }
+
     /// The claim is over: takes it out of the watchdog's queue and wakes whoever waits for that.
     pub(crate) fn finished(&self) {
         let working = {
             let mut state = lock(&self.state);
-            // What the caller has not collected yet outlives the clean-up, and so does its limit.
-            if !matches!(state.phase, Phase::Refused(_) | Phase::Entered(_)) {
-                state.phase = Phase::Ended;
-                if let Some(thread) = thread::running() {
-                    thread.timers().cancel(&self.slot);
+            // What the caller has not collected yet outlives the clean-up; of a guard, its limit too.
+            match state.phase {
+                Phase::Entered(_) => {}
+                Phase::Refused(_) => self.unschedule(),
+                _ => {
+                    self.unschedule();
+                    state.phase = Phase::Ended;
                 }
             }
             state.tenure = None;
