@@ -209,6 +209,9 @@ async fn a_claim_in_doubt_finds_itself() {
         assert_eq!(row[0].get::<i64, _>(0), i64::try_from(fence).unwrap());
         let end = i64::try_from((lease.sent + lease.ttl).as_nanos()).unwrap();
         assert_eq!(row[0].get::<i64, _>(1), end, "armed anew in full");
+        // Asked once more although the answer came: it is still one claim.
+        assert_eq!(try_once(&mut contender).await.unwrap().0, fence);
+        assert_eq!(file.rows().await.len(), 1);
     }
 }
 

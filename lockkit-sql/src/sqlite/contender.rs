@@ -30,8 +30,8 @@ pub(super) struct SqliteContender {
     intent: Intent,
     /// Whether anything was sent that may have left a row.
     sent: bool,
-    /// Whether a request is out whose outcome was never told: the claim may stand already.
-    in_doubt: bool,
+    /// Whether an earlier request may have been granted: it was, or its outcome was never told.
+    may_stand: bool,
     /// The file that the claim was granted in.
     file: Option<FileId>,
 }
@@ -43,7 +43,7 @@ struct Grant {
 
 impl SqliteContender {
     pub(super) fn new(store: Arc<Store>, claim: Claim) -> Self {
-        Self { store, claim, intent: Intent::default(), sent: false, in_doubt: false, file: None }
+        Self { store, claim, intent: Intent::default(), sent: false, may_stand: false, file: None }
     }
 
     /// A statement about this claim: `?1` is the key, `?2` the token.
@@ -85,7 +85,7 @@ impl SqliteContender {
         mode: i64,
         turn: &mut Turn<'_>,
     ) -> Result<Option<Grant>, sqlx::Error> {
-        if self.in_doubt
+        if self.may_stand
             && let Some(grant) = self.find_own(turn).await?
         {
             return Ok(Some(grant));
@@ -99,13 +99,15 @@ impl SqliteContender {
             .bind(&place.boot.id[..])
             .bind(now.stamp)
             .bind(now.after(self.claim.ttl));
-        (self.sent, self.in_doubt) = (true, true);
+        (self.sent, self.may_stand) = (true, true);
         let result = turn.execute(query).await;
-        // A busy database has done nothing; after any other error the claim may stand.
-        self.in_doubt = result.as_ref().is_err_and(|error| errors::kind(error) != Kind::Busy);
-        let done = result?;
-        let grant = || Grant { fence: done.last_insert_rowid(), lease: self.lease(now) };
-        Ok((done.rows_affected() == 1).then(grant))
+        self.may_stand = match &result {
+            Ok(done) => done.rows_affected() == 1,
+            // A busy database has done nothing.
+            Err(error) => errors::kind(error) != Kind::Busy,
+        };
+        let fence = result?.last_insert_rowid();
+        Ok(self.may_stand.then(|| Grant { fence, lease: self.lease(now) }))
     }
 
     /// An earlier request may have been granted without an answer: then it is armed anew.
@@ -163,8 +165,8 @@ impl Contender for SqliteContender {
         let mut wake = None;
         let mut rounds = 0;
         // A waiter takes the write lock only when the key looks free. It cannot tell its own
-        // claim from another's by looking, so a claim in doubt asks.
-        let mut look_first = stage == Stage::Wait && !self.in_doubt;
+        // claim from another's by looking, so a claim that may stand asks.
+        let mut look_first = stage == Stage::Wait && !self.may_stand;
         loop {
             if !look_first && let Some(grant) = self.ask(mode, left()).await? {
                 let fence = u64::try_from(grant.fence).ok();
