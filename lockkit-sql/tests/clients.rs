@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use common::*;
 use lockkit_core::{
-    DistributedLock, Error, LockExt, LossReason, Mode, Request, Require, Settings, Which,
+    DistributedLock, Error, EventKind, LockExt, LossReason, Mode, Request, Require, Settings, Which,
 };
 use lockkit_sql::{SqliteLock, SqliteOptions};
 use sqlx::Executor;
@@ -131,42 +131,68 @@ async fn a_database_that_is_locked_for_a_while_is_waited_for() {
     acquire.await.unwrap().unwrap().release().await.unwrap();
 }
 
-/// Waiters of other clients poll every ten seconds here: only a wake-up can be this fast.
+/// A client whose waiters ask every ten seconds: only a wake-up can be faster.
+fn patient(file: &File) -> SqliteLock {
+    let mut settings = Settings::default();
+    settings.poll = (Duration::from_secs(10), Duration::from_secs(10));
+    SqliteLock::open(&file.path, settings).unwrap()
+}
+
+/// Lets `lock` wait for a key that is held, has it freed, and tells how long the waiter took.
+async fn hand_over(lock: &SqliteLock, mode: Mode, free: impl Future<Output = ()>) -> Duration {
+    let mut events = lock.core().events();
+    let waiter = {
+        let lock = lock.clone();
+        tokio::spawn(async move {
+            let request = Request::new("k").mode(mode).timeout(Duration::from_secs(8));
+            let guard = lock.acquire(request).await.unwrap();
+            let woken = Instant::now();
+            guard.release().await.unwrap();
+            woken
+        })
+    };
+    while !matches!(events.recv().await.unwrap().kind, EventKind::Waiting) {}
+    // Time for the waiter's first question, and for the noise of the round before.
+    tokio::time::sleep(Duration::from_millis(30)).await;
+    let freed = Instant::now();
+    free.await;
+    waiter.await.unwrap().saturating_duration_since(freed)
+}
+
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_wakes_waiters_of_other_clients() {
     let file = File::new();
-    let mut settings = Settings::default();
-    settings.poll = (Duration::from_secs(10), Duration::from_secs(10));
-    let waiting = SqliteLock::open(&file.path, settings).unwrap();
-    let lock = file.lock();
+    let (lock, waiting) = (file.lock(), patient(&file));
     let mut slowest = Duration::ZERO;
-    for round in 0..20 {
-        for shared in [false, true] {
-            let guard = lock.acquire("k").await.unwrap();
-            let mut events = waiting.core().events();
-            let waiter = {
-                let waiting = waiting.clone();
-                let mode = if shared { Mode::Shared } else { Mode::Exclusive };
-                tokio::spawn(async move {
-                    let request = Request::new("k").mode(mode).timeout(Duration::from_secs(8));
-                    let guard = waiting.acquire(request).await.unwrap();
-                    let woken = Instant::now();
-                    guard.release().await.unwrap();
-                    woken
-                })
-            };
-            while !matches!(events.recv().await.unwrap().kind, lockkit_core::EventKind::Waiting) {}
-            // Time for the first question of the waiter, and for the noise of the last round.
-            tokio::time::sleep(Duration::from_millis(20 + round)).await;
-            let released = Instant::now();
-            guard.release().await.unwrap();
-            let woken = waiter.await.unwrap();
-            slowest = slowest.max(woken.saturating_duration_since(released));
-        }
+    for round in 0..40 {
+        let mode = if round % 2 == 0 { Mode::Exclusive } else { Mode::Shared };
+        let guard = lock.acquire("k").await.unwrap();
+        let took = hand_over(&waiting, mode, async { guard.release().await.unwrap() }).await;
+        slowest = slowest.max(took);
     }
-    assert!(slowest < Duration::from_millis(200), "{slowest:?}");
     println!("slowest hand-over between clients: {slowest:?}");
+    assert!(slowest < Duration::from_millis(200), "{slowest:?}");
+}
+
+/// A commit that waits for the disk can be seen only a while after it was written.
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_takes_its_time_wakes_as_well() {
+    let file = File::new();
+    let (lock, waiting) = (file.lock(), patient(&file));
+    lock.ping().await.unwrap();
+    let mut operator = file.raw().await;
+    operator.execute("PRAGMA synchronous = FULL").await.unwrap();
+    for _ in 0..40 {
+        let mut holder = contend(&lock, "k", Mode::Exclusive, 30_000);
+        try_once(&mut holder).await.unwrap();
+        let free = async {
+            operator.execute("DELETE FROM lockkit_claims WHERE mode = 0").await.unwrap();
+        };
+        let took = hand_over(&waiting, Mode::Exclusive, free).await;
+        assert!(took < Duration::from_millis(500), "{took:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

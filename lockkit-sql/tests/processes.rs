@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::*;
-use lockkit_core::{LockExt, Request, Settings};
+use lockkit_core::{DistributedLock, LockExt, Request, Settings};
 use lockkit_sql::SqliteLock;
 
 const ROLE: &str = "LOCKKIT_TEST_ROLE";
@@ -38,9 +38,15 @@ fn wait_for(child: &mut Child, word: &str) {
 async fn child() {
     let Ok(role) = std::env::var(ROLE) else { return };
     let path = PathBuf::from(std::env::var_os(PATH).unwrap());
-    let lock = SqliteLock::open(&path, Settings::default()).unwrap();
+    let mut settings = Settings::default();
+    settings.op_timeout = Some(Duration::from_secs(20));
+    let lock = SqliteLock::open(&path, settings).unwrap();
     match role.as_str() {
-        "once" => visit(&lock, &path).await,
+        "once" => {
+            // One exchange, which nobody tries again.
+            lock.ping().await.unwrap();
+            visit(&lock, &path).await;
+        }
         "loop" => {
             let start = Instant::now();
             let mut visits = 0;
