@@ -40,20 +40,30 @@ pub struct Subject {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum EventKind {
-    /// The key was busy, so the claim began to wait. Followed by `Acquired`, `AcquireFailed` or
-    /// `AcquireCancelled`.
+    /// The key was busy, so the claim began to wait. Followed by exactly one of `Acquired`,
+    /// `Reentered`, `AcquireFailed` and `AcquireCancelled` with `after_waiting`: plus one, minus
+    /// one make the gauge of waiters.
     Waiting,
-    /// The claim was granted and collected.
+    /// The claim was granted and collected. Followed by exactly one of `Released`,
+    /// `ReleaseMismatch`, `ReleaseGivenUp` and `Lost`: plus one, minus one make the gauge of
+    /// claims that are held.
     Acquired {
+        /// Whether a `Waiting` came before.
+        after_waiting: bool,
         /// From the first poll of the acquire on.
         waited: Duration,
         /// Its fence.
         fence: Option<u64>,
     },
     /// The owner of a claim entered it once more; no exchange with the store.
-    Reentered,
+    Reentered {
+        /// Whether a `Waiting` came before.
+        after_waiting: bool,
+    },
     /// The acquire returned an error.
     AcquireFailed {
+        /// Whether a `Waiting` came before.
+        after_waiting: bool,
         /// From the first poll of the acquire on.
         waited: Duration,
         /// The error's [`reason`](Error::reason).
@@ -61,6 +71,8 @@ pub enum EventKind {
     },
     /// The acquire was dropped before it had a result.
     AcquireCancelled {
+        /// Whether a `Waiting` came before.
+        after_waiting: bool,
         /// From the first poll of the acquire on.
         waited: Duration,
     },
@@ -82,7 +94,15 @@ pub enum EventKind {
         error: Arc<Error>,
     },
     /// A release found that the store no longer had the claim.
-    ReleaseMismatch,
+    ReleaseMismatch {
+        /// From the grant to the release.
+        held: Duration,
+    },
+    /// A release was never acknowledged, and the store has got rid of the claim by itself.
+    ReleaseGivenUp {
+        /// From the grant until it was given up.
+        held: Duration,
+    },
     /// The claim was held and was lost.
     Lost {
         /// What ended it.

@@ -10,6 +10,7 @@ use crate::engine::live::LiveClaim;
 use crate::engine::release;
 use crate::engine::sleep;
 use crate::error::{Error, Result};
+use crate::event::EventKind;
 use crate::key::Key;
 use crate::loss::Lost;
 use crate::mode::Mode;
@@ -36,6 +37,10 @@ pub struct Guard {
 impl Guard {
     pub(crate) fn new(live: Arc<LiveClaim>) -> Self {
         Self { live, released: AtomicBool::new(false), left: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn tell_reentered(&self) {
+        self.live.emit(|| EventKind::Reentered { after_waiting: true });
     }
 
     /// The key.

@@ -57,7 +57,8 @@ impl Future for Acquire {
         };
         if let (Inner::Live(live), Err(error)) = (&this.0, &result) {
             let reason = error.reason();
-            live.emit(|| EventKind::AcquireFailed { waited: live.waited(), reason });
+            let (after_waiting, waited) = (live.after_waiting(), live.waited());
+            live.emit(|| EventKind::AcquireFailed { after_waiting, waited, reason });
         }
         this.0 = Inner::Done;
         Poll::Ready(result)
@@ -161,7 +162,7 @@ impl LiveClaim {
             state.phase = Phase::Waiting { waker: None };
             self.schedule(until);
             drop(state);
-            self.emit(|| EventKind::Waiting);
+            self.tell_waiting();
             thread.spawn(wait::wait(Arc::clone(self), Some(ticket), None));
             return None;
         }
@@ -181,7 +182,7 @@ impl LiveClaim {
     /// A guard more on the claim `held` of the same owner; this claim was never sent.
     fn entered(self: &Arc<Self>, held: Arc<Self>) -> Guard {
         lock(&self.state).phase = Phase::Ended;
-        held.emit(|| EventKind::Reentered);
+        held.emit(|| EventKind::Reentered { after_waiting: false });
         Guard::new(held)
     }
 
@@ -223,7 +224,7 @@ impl LiveClaim {
     fn go_waiting(self: &Arc<Self>, first: Result<Attempt>) {
         let local = self.core.queues_locally();
         let ticket = local.then(|| self.core.queue.join(&self.claim.key, self.claim.mode));
-        self.emit(|| EventKind::Waiting);
+        self.tell_waiting();
         if let Some(thread) = thread::running() {
             thread.spawn(wait::wait(Arc::clone(self), ticket, Some(first)));
         }
@@ -257,7 +258,7 @@ impl LiveClaim {
         }
         state.phase = Phase::Waiting { waker };
         drop(state);
-        self.emit(|| EventKind::Waiting);
+        self.tell_waiting();
         let local = self.core.queues_locally();
         let ticket = local.then(|| self.core.queue.join(&self.claim.key, self.claim.mode));
         if let Some(thread) = thread::running() {
@@ -303,7 +304,8 @@ impl LiveClaim {
                 return;
             }
         }
-        self.emit(|| EventKind::AcquireCancelled { waited });
+        let after_waiting = self.after_waiting();
+        self.emit(|| EventKind::AcquireCancelled { after_waiting, waited });
     }
 }
 

@@ -49,7 +49,8 @@ impl LiveClaim {
         self.schedule(renew_at.min(deadline));
         drop(state);
         self.core.owners.register(self);
-        self.emit(|| EventKind::Acquired { waited, fence });
+        let after_waiting = self.after_waiting();
+        self.emit(|| EventKind::Acquired { after_waiting, waited, fence });
         // Joined last: if the session has ended already, the guard is lost from its first moment.
         let ended = shared.and_then(|s| s.join(self.id(), Arc::downgrade(self)));
         if let Some(detail) = ended {
@@ -75,6 +76,7 @@ impl LiveClaim {
             }
             Phase::Entered(guard) => {
                 self.unschedule();
+                guard.tell_reentered();
                 Ok(guard)
             }
             Phase::Refused(error) => {

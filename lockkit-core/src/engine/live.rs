@@ -41,6 +41,8 @@ pub(crate) struct LiveClaim {
     pub(crate) guards: AtomicUsize,
     /// Whether an attempt was sent and not answered: it may take effect yet.
     pub(crate) uncertain: AtomicBool,
+    /// Whether it was told that the claim waits.
+    waiting_told: AtomicBool,
     begun: AtomicU64,
     until: AtomicU64,
     slot: Slot,
@@ -85,6 +87,7 @@ impl LiveClaim {
             changed: Notify::new(),
             guards: AtomicUsize::new(1),
             uncertain: AtomicBool::new(false),
+            waiting_told: AtomicBool::new(false),
             begun: AtomicU64::new(0),
             until: AtomicU64::new(u64::MAX),
             slot: Slot::new(),
@@ -129,6 +132,16 @@ impl LiveClaim {
         self.core
             .events
             .emit(|| (Some(Subject::new(claim.key.clone(), claim.token, claim.mode)), kind()));
+    }
+
+    pub(crate) fn tell_waiting(&self) {
+        self.waiting_told.store(true, Ordering::Relaxed);
+        self.emit(|| EventKind::Waiting);
+    }
+
+    /// Whether a `Waiting` event is to be followed up.
+    pub(crate) fn after_waiting(&self) -> bool {
+        self.waiting_told.load(Ordering::Relaxed)
     }
 
     /// Makes sure that the watchdog looks at this claim at `at` or before. Called with the state

@@ -121,12 +121,12 @@ fn answered(live: &Arc<LiveClaim>, answer: Answer) -> Result<()> {
             Ok(())
         }
         Ok(Some(Released::Freed)) => {
-            conclude(live, true);
+            conclude(live, Conclusion::Freed);
             Ok(())
         }
         Ok(Some(Released::NotFound)) => {
             live.set_loss(&LossReason::Gone);
-            conclude(live, false);
+            conclude(live, Conclusion::Missing);
             live.lost().map_or(Ok(()), |lost| Err(Error::Lost(lost)))
         }
         Err(error) if error.is_retryable() => {
@@ -136,7 +136,7 @@ fn answered(live: &Arc<LiveClaim>, answer: Answer) -> Result<()> {
             Err(unanswered(live, Some(error)))
         }
         Err(error) => {
-            live.finished();
+            conclude(live, Conclusion::GivenUp);
             Err(error)
         }
     }
@@ -224,15 +224,16 @@ pub(crate) async fn withdraw(
             Ok(None) => return linger_here(&live),
             // An unanswered attempt may land yet: look again, less and less often.
             Ok(Some(Released::NotFound)) if live.is_uncertain() && live.now() < give_up => {}
-            Ok(Some(Released::NotFound)) => return conclude(&live, failed),
-            Ok(Some(Released::Freed)) => return conclude(&live, true),
+            // After a failure it may have been an earlier try that freed it.
+            Ok(Some(Released::NotFound)) if !failed => return conclude(&live, Conclusion::Missing),
+            Ok(Some(_)) => return conclude(&live, Conclusion::Freed),
             Err(error) => {
                 failed = true;
                 let retry = error.is_retryable() && live.now() < give_up;
                 let error = Arc::new(error);
                 live.emit(|| EventKind::ReleaseFailed { error });
                 if !retry {
-                    return live.finished();
+                    return conclude(&live, Conclusion::GivenUp);
                 }
             }
         }
@@ -240,12 +241,27 @@ pub(crate) async fn withdraw(
     }
 }
 
-/// The claim is out of the store; `freed` tells whether it was there, as far as is known.
-fn conclude(live: &Arc<LiveClaim>, freed: bool) {
+/// What a release came to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Conclusion {
+    /// The claim is out of the store.
+    Freed,
+    /// It was not there, and nothing of ours had taken it out.
+    Missing,
+    /// Nobody knows; its lease is over, or the store refuses.
+    GivenUp,
+}
+
+/// The claim is over.
+pub(crate) fn conclude(live: &Arc<LiveClaim>, conclusion: Conclusion) {
     let granted = lock(&live.state).tenure.as_ref().map(|tenure| tenure.granted);
     if let Some(granted) = granted {
         let held = live.now().since(granted);
-        live.emit(|| if freed { EventKind::Released { held } } else { EventKind::ReleaseMismatch });
+        live.emit(|| match conclusion {
+            Conclusion::Freed => EventKind::Released { held },
+            Conclusion::Missing => EventKind::ReleaseMismatch { held },
+            Conclusion::GivenUp => EventKind::ReleaseGivenUp { held },
+        });
     }
     live.finished();
     live.core.queue.nudge(&live.claim.key);

@@ -7,7 +7,7 @@ use crate::clock::BootInstant;
 use crate::contender::{Lease, Renewal};
 use crate::engine::live::{LiveClaim, State};
 use crate::engine::phase::Phase;
-use crate::engine::{schedule, thread};
+use crate::engine::{release, schedule, thread};
 use crate::error::Result;
 use crate::event::EventKind;
 use crate::loss::LossReason;
@@ -61,7 +61,11 @@ fn renewed(live: &Arc<LiveClaim>, result: Result<Renewal>) {
         Ok(Renewal::Gone) => {
             let lingering = matches!(state.phase, Phase::Lingering { .. });
             drop(state);
-            if lingering { live.finished() } else { live.lose(LossReason::Gone) }
+            if lingering {
+                release::conclude(live, release::Conclusion::Missing);
+            } else {
+                live.lose(LossReason::Gone);
+            }
         }
         Err(error) => {
             let error = Arc::new(error);

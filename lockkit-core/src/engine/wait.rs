@@ -161,7 +161,6 @@ impl Waiter {
     fn enter(&mut self) -> Next {
         match self.live.core.owners.enter(&self.live) {
             Ok(Some(held)) => {
-                held.emit(|| crate::event::EventKind::Reentered);
                 // If nobody wants the guard any more, it is dropped outside of all locks.
                 drop(self.live.offer(Phase::Entered(Guard::new(held))));
                 Next::Withdraw

@@ -113,7 +113,7 @@ fn the_queue_is_served_in_order() {
     let claims = claims([Mode::Exclusive; 6]);
     let mut store = Store::default();
     let now = BootInstant::from_nanos(1);
-    let mut granted = |store: &mut Store, who: usize| {
+    let granted = |store: &mut Store, who: usize| {
         matches!(store.attempt(&claims[who], Waits::InLine, now), Ok(Answer::Granted { .. }))
     };
     assert!(granted(&mut store, 0));
@@ -134,7 +134,7 @@ fn a_waiting_writer_holds_new_readers_back_for_two_seconds() {
     let claims = claims([r, w, r, r, r, r]);
     let mut store = Store::default();
     let now = BootInstant::from_nanos(1);
-    let mut ask = |store: &mut Store, who: usize, waits: Waits, now: BootInstant| {
+    let ask = |store: &mut Store, who: usize, waits: Waits, now: BootInstant| {
         matches!(store.attempt(&claims[who], waits, now), Ok(Answer::Granted { .. }))
     };
     assert!(ask(&mut store, 0, Waits::No, now));
