@@ -109,9 +109,19 @@ impl Test {
         Ask::new(key, self.ttl(), PATIENCE)
     }
 
-    /// A request that outlives any hiccup of the machine but not the case.
+    /// A request of which only the waiting matters: it outlives any hiccup of the machine.
     pub(crate) fn request(&self, key: &str) -> Request {
+        Request::new(key).ttl(CALM).timeout(PATIENCE)
+    }
+
+    /// A request of which the end of the TTL matters.
+    pub(crate) fn brief(&self, key: &str) -> Request {
         Request::new(key).ttl(self.ttl()).timeout(PATIENCE)
+    }
+
+    /// As [`brief`](Self::brief), in this mode.
+    pub(crate) fn brief_in(&self, key: &str, mode: Mode) -> Request {
+        self.brief(key).mode(mode)
     }
 
     /// As [`request`](Self::request), in this mode.
@@ -119,7 +129,7 @@ impl Test {
         self.request(key).mode(mode)
     }
 
-    /// The TTL of most cases: short, but one that the backend keeps.
+    /// The TTL of cases that see it end: short, but one that the backend keeps.
     pub(crate) fn ttl(&self) -> Duration {
         self.inner.capabilities.smallest_ttl.max(Duration::from_millis(600))
     }
@@ -171,6 +181,9 @@ impl std::fmt::Debug for Test {
 /// How long a request of a case waits that is expected to succeed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
+/// The TTL where it does not matter.
+const CALM: Duration = Duration::from_secs(4);
+
 /// What a machine with other work may take between an event and a thread that notices it.
 pub(crate) const SLACK: Duration = Duration::from_millis(300);
 
@@ -179,5 +192,5 @@ pub(crate) const POLL: Duration = Duration::from_millis(500);
 
 /// Ends a client in the way that users do.
 pub(crate) async fn close(client: &Client) -> bool {
-    client.close(Duration::from_secs(5)).await
+    client.close(Duration::from_secs(8)).await
 }

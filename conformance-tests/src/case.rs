@@ -138,6 +138,11 @@ impl fmt::Debug for Case {
     }
 }
 
+/// What a claim of `mode` keeps out, and is kept out by: a writer for a reader, else its like.
+pub(crate) fn rival(mode: Mode) -> Mode {
+    if mode == Mode::Shared { Mode::Exclusive } else { mode }
+}
+
 /// The cases of one clause of the contract: `name [Need Need] heavy;`, each an
 /// `async fn name(t: Test)`; `name(modes)` is one case for each mode, an
 /// `async fn name(t: Test, mode: Mode)`.

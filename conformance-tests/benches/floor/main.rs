@@ -1,1 +1,71 @@
-fn main() {}
+//! `cargo bench --bench floor -- sqlite`: a backend next to the bare commands of its store.
+//!
+//! - `memory`, `sqlite [--dir DIR]`: the comparison.
+//! - `held [--seconds N] [--dir DIR]`: what held locks cost while nothing happens.
+#![allow(
+    clippy::print_stdout,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a program that prints a table, and stops at whatever goes wrong"
+)]
+
+mod held;
+mod memory;
+mod sqlite;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use conformance_tests::measure::{Floor, ROUNDS, Workload, compare, table};
+use lockkit_core::DistributedLock;
+
+/// How long each side of one round lasts.
+const TIME: Duration = Duration::from_millis(400);
+
+const WORKLOADS: [Workload; 3] = [
+    Workload::Uncontended { tasks: 1 },
+    Workload::Uncontended { tasks: 16 },
+    Workload::Contended { tasks: 8 },
+];
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn main() -> ExitCode {
+    // Cargo adds `--bench`.
+    let args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
+    let option = |name: &str| {
+        let at = args.iter().position(|arg| arg == name)?;
+        args.get(at + 1).cloned()
+    };
+    match args.first().map(String::as_str) {
+        Some("memory") => {
+            let (floor, lock) = memory::both();
+            measure("memory: a mutexed map", floor, lock).await;
+        }
+        Some("sqlite") => {
+            let place = sqlite::Place::new(option("--dir").as_deref());
+            let (floor, lock) = sqlite::both(&place).await;
+            measure(&format!("sqlite: {}", place.file().display()), floor, lock).await;
+        }
+        Some("held") => {
+            let seconds = option("--seconds").and_then(|text| text.parse().ok()).unwrap_or(20);
+            held::run(Duration::from_secs(seconds), option("--dir").as_deref()).await;
+        }
+        // Any other run of all benches has nothing to ask here.
+        None => println!("say what to measure: memory, sqlite, held"),
+        Some(other) => {
+            println!("`{other}` is none of memory, sqlite, held");
+            return ExitCode::from(64);
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+async fn measure(title: &str, floor: Arc<dyn Floor>, lock: Arc<dyn DistributedLock>) {
+    let mut lines = Vec::new();
+    for workload in WORKLOADS {
+        lines.push(compare(workload, &floor, &lock, ROUNDS, TIME).await);
+    }
+    println!("{}", table(title, &lines));
+    println!("{ROUNDS} rounds of {TIME:?} each, floor and lock in turns; ratio of the medians.");
+}

@@ -86,7 +86,7 @@ async fn unpolled_grant_is_given_back_at_the_timeout(t: Test) {
 async fn unpolled_grant_is_given_back_at_the_end_of_the_lease(t: Test) {
     let (key, client) = (t.key("a"), t.faulty().await);
     client.next(Op::Attempt(Stage::First), Fault::DelayAnswer(Duration::from_millis(20)));
-    let acquire = client.acquire(t.request(&key).timeout(Duration::from_secs(60)));
+    let acquire = client.acquire(t.brief(&key).timeout(Duration::from_secs(60)));
     let Stopped::Pending(kept) = poll_times(acquire, 1).await else {
         panic!("ready before the answer came");
     };
@@ -179,7 +179,7 @@ async fn runtime_ends_during_a_wait(t: Test) {
 
 async fn forgotten_guard_with_max_hold(t: Test) {
     let (key, client) = (t.key("a"), t.client().await);
-    let guard = grant(&*client, t.request(&key).max_hold(t.ttl() * 2)).await;
+    let guard = grant(&*client, t.brief(&key).max_hold(t.ttl() * 2)).await;
     let lost = guard.lost();
     std::mem::forget(guard);
     let lost = within(t.ttl() * 2 + SLACK, "max_hold ends a forgotten claim", lost).await;

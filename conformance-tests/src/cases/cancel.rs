@@ -7,7 +7,7 @@ use lockkit_core::testing::{Fault, Op};
 use lockkit_core::{LockExt, Mode, Stage};
 
 use crate::bed::{Client, Test};
-use crate::case::clause;
+use crate::case::{clause, rival};
 use crate::check::{eventually, grant, release, within};
 use crate::polls::{Stopped, poll_times};
 
@@ -32,10 +32,6 @@ const MOST_POLLS: usize = 200;
 
 /// How long bounded clean-up may take while the store answers; the TTL is far longer.
 const CLEAN_UP: Duration = Duration::from_secs(2);
-
-fn rival(mode: Mode) -> Mode {
-    if mode == Mode::Shared { Mode::Exclusive } else { mode }
-}
 
 /// The key is free for `client` long before any TTL could free it, and nobody waits.
 async fn no_residue(t: &Test, client: &Client, key: &str, mode: Mode, why: &str) {
@@ -254,8 +250,8 @@ async fn random_cancellations_then_a_normal_acquire(t: Test) {
 
 async fn drop_of_the_client_while_waiting(t: Test) {
     let (key, a, b) = (t.key("a"), t.client().await, t.client().await);
-    let guard = grant(&*a, t.request(&key)).await;
-    let waiting = tokio::spawn(b.acquire(t.request(&key)));
+    let guard = grant(&*a, t.brief(&key)).await;
+    let waiting = tokio::spawn(b.acquire(t.brief(&key)));
     tokio::time::sleep(Duration::from_millis(50)).await;
     drop(b);
     t.left(|left| left.clients.retain(|client| Arc::ptr_eq(client, &a)));

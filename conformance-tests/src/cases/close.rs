@@ -42,13 +42,13 @@ async fn waits_for_the_clean_up(t: Test) {
 
 async fn keeps_what_is_held(t: Test) {
     let (key, client, other) = (t.key("a"), t.client().await, t.client().await);
-    let guard = grant(&*client, t.request(&key)).await;
+    let guard = grant(&*client, t.brief(&key)).await;
     assert!(close(&client).await);
     tokio::time::sleep(t.ttl() * 3).await;
     assert!(guard.is_held(), "close() ended a claim: {:?}", guard.loss());
-    refused(&*other, t.request(&key), "the guard lives").await;
+    refused(&*other, t.brief(&key), "the guard lives").await;
     release(&guard).await;
-    free_now(&*other, t.request(&key), "released after close()").await;
+    free_now(&*other, t.brief(&key), "released after close()").await;
 }
 
 async fn tells_what_it_could_not_wait_for(t: Test) {

@@ -21,11 +21,12 @@ clause! { "exclusion";
     names_are_independent;
     thousand_names_in_one_client heavy;
     guard_moves_between_threads;
+    tokens_never_repeat;
 }
 
 async fn free_key_is_granted(t: Test, mode: Mode) {
     let (key, client) = (t.key("a"), t.client().await);
-    let guard = grant_free(&*client, t.request_in(&key, mode), "nobody ever held it").await;
+    let guard = grant_free(&*client, t.brief_in(&key, mode), "nobody ever held it").await;
     assert!(guard.is_held() && guard.ensure_held().is_ok());
     assert_eq!((guard.key().as_str(), guard.mode()), (key.as_str(), mode));
     assert!(guard.remaining() <= t.ttl(), "remaining() is more than the TTL");
@@ -129,7 +130,7 @@ async fn one_of_ten_gets_an_expired_key(t: Test) {
     let clients = t.clients(10).await;
     for round in 0..3 {
         let key = t.key("a");
-        let dead = grant(&*clients[0], t.request(&key).renew(false)).await;
+        let dead = grant(&*clients[0], t.brief(&key).renew(false)).await;
         tokio::time::sleep(t.ttl() + t.granularity() + Duration::from_millis(20)).await;
         let winners = winners(&clients, &t, &key).await;
         assert_eq!(winners, 1, "round {round}: of ten that tried at the same time");
@@ -168,7 +169,7 @@ async fn thousand_names_in_one_client(t: Test) {
 async fn guard_moves_between_threads(t: Test) {
     let (key, client) = (t.key("a"), t.client().await);
     for _ in 0..50 {
-        let guard = grant(&*client, t.request(&key)).await;
+        let guard = grant(&*client, t.brief(&key)).await;
         let guard = tokio::spawn(async move {
             tokio::task::yield_now().await;
             guard
@@ -176,5 +177,20 @@ async fn guard_moves_between_threads(t: Test) {
         let guard = within(t.ttl(), "the other task", guard).await.unwrap();
         let released = tokio::spawn(async move { guard.release().await });
         released.await.unwrap().expect("a release by another task than the one that acquired");
+    }
+}
+
+async fn tokens_never_repeat(t: Test) {
+    let (key, clients) = (t.key("a"), t.clients(2).await);
+    let mut seen = std::collections::HashSet::new();
+    for client in &clients {
+        for _ in 0..5000 {
+            // Drawn before anything is sent.
+            let unsent = client.core().acquire(t.request(&key), |claim| {
+                assert!(seen.insert(claim.token), "a token came twice");
+                client.contend(claim)
+            });
+            drop(unsent);
+        }
     }
 }

@@ -58,9 +58,9 @@ async fn grows_over_expiry(t: Test) {
     let (key, a, b, mut fences) =
         (t.key("a"), t.client().await, t.client().await, Fences::default());
     for _ in 0..2 {
-        let guard = grant(&*a, t.request(&key).renew(false)).await;
+        let guard = grant(&*a, t.brief(&key).renew(false)).await;
         fences.add(guard.fence(), "a release");
-        fences.cycle(&b, t.request(&key), "an expiry").await;
+        fences.cycle(&b, t.brief(&key), "an expiry").await;
     }
 }
 
@@ -154,9 +154,9 @@ async fn fences_of_permits_differ(t: Test) {
 
 async fn store_refuses_the_late_writer(t: Test) {
     let (key, a, b) = (t.key("a"), t.client().await, t.client().await);
-    let late = grant(&*a, t.request(&key).renew(false)).await;
+    let late = grant(&*a, t.brief(&key).renew(false)).await;
     until(late.deadline().expect("a live claim")).await;
-    let next = grant(&*b, t.request(&key)).await;
+    let next = grant(&*b, t.brief(&key)).await;
     assert!(next.fence() > late.fence(), "the store would take the late write");
     release(&next).await;
 }

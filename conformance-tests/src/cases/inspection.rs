@@ -26,7 +26,7 @@ async fn holder(client: &Client, key: &str) -> Option<Holder> {
 
 async fn tells_the_holder(t: Test, mode: Mode) {
     let (key, a, b) = (t.key("a"), t.client().await, t.client().await);
-    let guard = grant(&*a, t.request_in(&key, mode).label("checkout-7")).await;
+    let guard = grant(&*a, t.brief_in(&key, mode).label("checkout-7")).await;
     tokio::time::sleep(Duration::from_millis(50)).await;
     let seen = holder(&b, &key).await.expect("a holder");
     assert_eq!(seen.label.as_deref(), Some("checkout-7"));
@@ -47,7 +47,7 @@ async fn free_key_has_none(t: Test) {
 
 async fn expired_claim_is_none(t: Test) {
     let (key, client) = (t.key("a"), t.client().await);
-    let guard = grant(&*client, t.request(&key).renew(false)).await;
+    let guard = grant(&*client, t.brief(&key).renew(false)).await;
     until(guard.deadline().expect("a live claim")).await;
     tokio::time::sleep(t.granularity() + Duration::from_millis(50)).await;
     assert_eq!(holder(&client, &key).await, None, "expired");
@@ -90,13 +90,13 @@ async fn refusal_names_the_holder(t: Test) {
 
 async fn does_not_disturb(t: Test) {
     let (key, a, b) = (t.key("a"), t.client().await, t.client().await);
-    let guard = grant(&*a, t.request(&key)).await;
+    let guard = grant(&*a, t.brief(&key)).await;
     for _ in 0..50 {
         holder(&b, &key).await.expect("a holder");
     }
     tokio::time::sleep(t.ttl()).await;
     assert!(guard.is_held());
-    refused(&*b, t.request(&key), "it was only looked at").await;
+    refused(&*b, t.brief(&key), "it was only looked at").await;
     release(&guard).await;
 }
 

@@ -29,13 +29,13 @@ async fn told_before_the_rival_enters(t: Test) {
     let (a, b) = (t.client().await, t.client().await);
     for round in 0..4 {
         let key = t.key("a");
-        let guard = grant(&*a, t.request(&key).renew(false)).await;
+        let guard = grant(&*a, t.brief(&key).renew(false)).await;
         let lost = guard.lost();
         let told = tokio::spawn(async move {
             lost.await;
             BootInstant::now()
         });
-        let rival = grant(&*b, t.request(&key)).await;
+        let rival = grant(&*b, t.brief(&key)).await;
         let entered = BootInstant::now();
         assert!(!guard.is_held(), "round {round}: two believe to hold the key");
         let told = told.await.unwrap();
@@ -47,7 +47,7 @@ async fn told_before_the_rival_enters(t: Test) {
 
 async fn final_and_without_any_answer(t: Test) {
     let (key, a, b) = (t.key("a"), t.client().await, t.client().await);
-    let guard = grant(&*a, t.request(&key).renew(false)).await;
+    let guard = grant(&*a, t.brief(&key).renew(false)).await;
     until(guard.deadline().expect("a live claim")).await;
     for _ in 0..2 {
         assert!(!guard.is_held() && guard.deadline().is_none() && guard.remaining().is_zero());
@@ -56,13 +56,13 @@ async fn final_and_without_any_answer(t: Test) {
         within(SLACK, "lost() after the deadline", guard.lost()).await;
         is_lost(guard.release().await, "release() after the deadline");
         // The key comes and goes, the loss stays.
-        release(&grant(&*b, t.request(&key)).await).await;
+        release(&grant(&*b, t.brief(&key)).await).await;
     }
 }
 
 async fn told_to_everyone_who_asks(t: Test) {
     let (key, client) = (t.key("a"), t.client().await);
-    let guard = grant(&*client, t.request(&key).renew(false)).await;
+    let guard = grant(&*client, t.brief(&key).renew(false)).await;
     let waiting: Vec<_> = (0..10).map(|_| tokio::spawn(guard.lost())).collect();
     for lost in waiting {
         within(t.ttl() + SLACK, "lost() of ten", lost).await.unwrap();
@@ -72,7 +72,7 @@ async fn told_to_everyone_who_asks(t: Test) {
 
 async fn pending_after_a_release(t: Test) {
     let (key, client) = (t.key("a"), t.client().await);
-    let guard = grant(&*client, t.request(&key)).await;
+    let guard = grant(&*client, t.brief(&key)).await;
     let before = guard.lost();
     release(&guard).await;
     let after = guard.lost();
@@ -86,15 +86,15 @@ async fn pending_after_a_release(t: Test) {
 
 async fn dropped_quietly(t: Test) {
     let (key, a, b) = (t.key("a"), t.client().await, t.client().await);
-    let guard = grant(&*a, t.request(&key).renew(false)).await;
+    let guard = grant(&*a, t.brief(&key).renew(false)).await;
     guard.lost().await;
     drop(guard);
-    release(&grant(&*b, t.request(&key)).await).await;
+    release(&grant(&*b, t.brief(&key)).await).await;
 }
 
 async fn run_stops_the_work(t: Test) {
     let (key, client) = (t.key("a"), t.client().await);
-    let guard = grant(&*client, t.request(&key).renew(false)).await;
+    let guard = grant(&*client, t.brief(&key).renew(false)).await;
     let alive = Arc::new(());
     let inside = Arc::clone(&alive);
     let work = async move {
@@ -109,7 +109,7 @@ async fn run_stops_the_work(t: Test) {
 
 async fn run_gives_output_and_loss(t: Test) {
     let (key, client) = (t.key("a"), t.client().await);
-    let guard = grant(&*client, t.request(&key).renew(false)).await;
+    let guard = grant(&*client, t.brief(&key).renew(false)).await;
     let ttl = t.ttl();
     let work = async move {
         std::thread::sleep(ttl * 3 / 2);
@@ -122,7 +122,7 @@ async fn run_gives_output_and_loss(t: Test) {
 
 async fn run_gives_the_output(t: Test) {
     let (key, client) = (t.key("a"), t.client().await);
-    let guard = grant(&*client, t.request(&key)).await;
+    let guard = grant(&*client, t.brief(&key)).await;
     let ttl = t.ttl();
     let work = async move {
         tokio::time::sleep(ttl * 2).await;
@@ -135,7 +135,7 @@ async fn run_gives_the_output(t: Test) {
 
 async fn run_leaves_the_key_held_when_cancelled(t: Test) {
     let (key, client) = (t.key("a"), t.client().await);
-    let guard = grant(&*client, t.request(&key)).await;
+    let guard = grant(&*client, t.brief(&key)).await;
     let run = guard.run(std::future::pending::<()>());
     tokio::time::timeout(Duration::from_millis(50), run).await.expect_err("it is pending");
     assert!(guard.is_held(), "dropping run() ended the claim");
@@ -144,7 +144,7 @@ async fn run_leaves_the_key_held_when_cancelled(t: Test) {
 
 async fn expiring_comes_before_the_loss(t: Test) {
     let (key, client) = (t.key("a"), t.client().await);
-    let guard = grant(&*client, t.request(&key).renew(false)).await;
+    let guard = grant(&*client, t.brief(&key).renew(false)).await;
     let (lead, deadline) = (t.ttl() / 2, guard.deadline().expect("a live claim"));
     within(t.ttl(), "expiring()", guard.expiring(lead)).await;
     let early = (deadline - lead).since(BootInstant::now());
@@ -156,7 +156,7 @@ async fn expiring_comes_before_the_loss(t: Test) {
 
 async fn expiring_is_pending_while_renewed(t: Test) {
     let (key, client) = (t.key("a"), t.client().await);
-    let guard = grant(&*client, t.request(&key)).await;
+    let guard = grant(&*client, t.brief(&key)).await;
     let expiring = tokio::time::timeout(t.ttl() * 4, guard.expiring(t.ttl() / 4)).await;
     assert!(expiring.is_err(), "expiring() although it was renewed");
     release(&guard).await;
@@ -164,7 +164,7 @@ async fn expiring_is_pending_while_renewed(t: Test) {
 
 async fn expiring_is_pending_after_a_release(t: Test) {
     let (key, client) = (t.key("a"), t.client().await);
-    let guard = grant(&*client, t.request(&key)).await;
+    let guard = grant(&*client, t.brief(&key)).await;
     let before = guard.expiring(t.ttl() / 4);
     release(&guard).await;
     let after = guard.expiring(t.ttl() / 4);
@@ -177,7 +177,7 @@ async fn expiring_is_pending_after_a_release(t: Test) {
 
 async fn asking_costs_nothing(t: Test) {
     let (key, client) = (t.key("a"), t.client().await);
-    let guard = Arc::new(grant(&*client, t.request(&key)).await);
+    let guard = Arc::new(grant(&*client, t.brief(&key)).await);
     let tasks: Vec<_> = (0..4)
         .map(|_| {
             let guard = Arc::clone(&guard);

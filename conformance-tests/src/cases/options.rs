@@ -6,7 +6,7 @@ use std::time::Duration;
 use lockkit_core::{BootInstant, Error, Guard, LockExt, LossReason, Mode};
 
 use crate::bed::{SLACK, Test};
-use crate::case::clause;
+use crate::case::{clause, rival};
 use crate::check::{
     error, free_within, grant, is_lost, not_acquired, refused, release, timed, within,
 };
@@ -25,14 +25,10 @@ clause! { "options";
     contradictions_are_refused;
 }
 
-fn rival(mode: Mode) -> Mode {
-    if mode == Mode::Shared { Mode::Exclusive } else { mode }
-}
-
 async fn max_hold_ends_the_claim(t: Test, mode: Mode) {
     let (key, a, b) = (t.key("a"), t.client().await, t.client().await);
     let most = t.ttl() * 2;
-    let guard = grant(&*a, t.request_in(&key, mode).max_hold(most)).await;
+    let guard = grant(&*a, t.brief_in(&key, mode).max_hold(most)).await;
     let granted = BootInstant::now();
     tokio::time::sleep(t.ttl() * 3 / 2).await;
     assert!(guard.is_held(), "lost before max_hold: {:?}", guard.loss());
@@ -43,13 +39,13 @@ async fn max_hold_ends_the_claim(t: Test, mode: Mode) {
     assert!(matches!(lost.reason, LossReason::MaxHold), "{lost:?}");
     is_lost(guard.release().await, "the release after max_hold");
     let limit = t.ttl() + t.granularity() + t.prompt();
-    let next = b.acquire(t.request_in(&key, rival(mode)));
+    let next = b.acquire(t.brief_in(&key, rival(mode)));
     release(&within(limit, "free after max_hold", next).await.expect("a grant")).await;
 }
 
 async fn max_hold_longer_than_the_work_changes_nothing(t: Test) {
     let (key, a) = (t.key("a"), t.client().await);
-    let guard = grant(&*a, t.request(&key).max_hold(t.ttl() * 3)).await;
+    let guard = grant(&*a, t.brief(&key).max_hold(t.ttl() * 3)).await;
     release(&guard).await;
     tokio::time::sleep(t.ttl() * 3).await;
     assert!(guard.loss().is_none(), "lost after its release");
@@ -71,7 +67,7 @@ async fn stays_taken(t: &Test, key: &str, mode: Mode, granted: BootInstant, leas
 async fn min_hold_outlasts_the_release(t: Test, mode: Mode) {
     let (key, a) = (t.key("a"), t.client().await);
     let least = t.ttl() * 2 / 3;
-    let guard = grant(&*a, t.request_in(&key, mode).min_hold(least)).await;
+    let guard = grant(&*a, t.brief_in(&key, mode).min_hold(least)).await;
     let granted = BootInstant::now();
     let (took, result) = timed(guard.release()).await;
     result.expect("a release before min_hold");
@@ -82,7 +78,7 @@ async fn min_hold_outlasts_the_release(t: Test, mode: Mode) {
 
 async fn min_hold_outlasts_the_drop(t: Test) {
     let (key, a) = (t.key("a"), t.client().await);
-    let guard = grant(&*a, t.request(&key).min_hold(t.ttl())).await;
+    let guard = grant(&*a, t.brief(&key).min_hold(t.ttl())).await;
     let granted = BootInstant::now();
     drop(guard);
     stays_taken(&t, &key, Mode::Exclusive, granted, t.ttl()).await;
@@ -100,7 +96,7 @@ async fn min_hold_outlasts_the_process(t: Test) {
 
 async fn min_hold_longer_than_the_ttl(t: Test) {
     let (key, a) = (t.key("a"), t.client().await);
-    let guard = grant(&*a, t.request(&key).min_hold(t.ttl() * 3)).await;
+    let guard = grant(&*a, t.brief(&key).min_hold(t.ttl() * 3)).await;
     let granted = BootInstant::now();
     release(&guard).await;
     stays_taken(&t, &key, Mode::Exclusive, granted, t.ttl() * 3).await;
@@ -108,11 +104,11 @@ async fn min_hold_longer_than_the_ttl(t: Test) {
 
 async fn min_hold_shorter_than_the_work(t: Test) {
     let (key, a, b) = (t.key("a"), t.client().await, t.client().await);
-    let guard: Guard = grant(&*a, t.request(&key).min_hold(t.ttl() / 4)).await;
+    let guard: Guard = grant(&*a, t.brief(&key).min_hold(t.ttl() / 4)).await;
     tokio::time::sleep(t.ttl() / 2).await;
     release(&guard).await;
     let limit = Duration::from_millis(200);
-    release(&free_within(&*b, t.request(&key), limit, "min_hold was over").await).await;
+    release(&free_within(&*b, t.brief(&key), limit, "min_hold was over").await).await;
 }
 
 async fn attempts_are_limited(t: Test) {
@@ -130,8 +126,8 @@ async fn attempts_are_limited(t: Test) {
 
 async fn one_attempt_is_a_try(t: Test) {
     let (key, a, b) = (t.key("a"), t.client().await, t.client().await);
-    let guard = grant(&*a, t.request(&key)).await;
-    let one = t.request(&key).attempts(NonZeroU32::MIN);
+    let guard = grant(&*a, t.brief(&key)).await;
+    let one = t.brief(&key).attempts(NonZeroU32::MIN);
     let (took, refusal) = timed(b.acquire(one.clone())).await;
     assert_eq!(not_acquired(refusal, "one attempt").attempts, 1);
     assert!(took < t.ttl() / 6 + Duration::from_millis(50), "one attempt waited {took:?}");
@@ -152,10 +148,10 @@ async fn labels_give_no_rights(t: Test) {
 async fn contradictions_are_refused(t: Test) {
     let (key, client) = (t.key("a"), t.faulty().await);
     let bad = [
-        ("a TTL of zero", t.request(&key).ttl(Duration::ZERO)),
-        ("an endless TTL", t.request(&key).ttl(Duration::MAX)),
-        ("no time for an answer", t.request(&key).op_timeout(Duration::ZERO)),
-        ("max_hold < min_hold", t.request(&key).min_hold(t.ttl()).max_hold(t.ttl() / 2)),
+        ("a TTL of zero", t.brief(&key).ttl(Duration::ZERO)),
+        ("an endless TTL", t.brief(&key).ttl(Duration::MAX)),
+        ("no time for an answer", t.brief(&key).op_timeout(Duration::ZERO)),
+        ("max_hold < min_hold", t.brief(&key).min_hold(t.ttl()).max_hold(t.ttl() / 2)),
     ];
     for (what, request) in bad {
         let refusal = error(client.acquire(request).await, what);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use lockkit_core::{LockExt, Mode};
 
 use crate::bed::{Client, Test};
-use crate::case::clause;
+use crate::case::{clause, rival};
 use crate::check::{free_now, grant, is_lost, refused, release, until, within};
 
 clause! { "ownership";
@@ -29,23 +29,21 @@ async fn overtaken(
     mode: Mode,
 ) -> (Client, lockkit_core::Guard, Client, lockkit_core::Guard) {
     let (a, b) = (t.client().await, t.client().await);
-    let late = grant(&*a, t.request_in(key, mode).renew(false)).await;
+    let late = grant(&*a, t.brief_in(key, mode).renew(false)).await;
     until(late.deadline().expect("a live claim")).await;
-    let exclusive = if mode == Mode::Shared { Mode::Exclusive } else { mode };
-    let next = grant(&*b, t.request_in(key, exclusive)).await;
+    let next = grant(&*b, t.brief_in(key, rival(mode))).await;
     (a, late, b, next)
 }
 
 async fn late_release_spares_the_successor(t: Test, mode: Mode) {
     let key = t.key("a");
     let (_a, late, _b, next) = overtaken(&t, &key, mode).await;
-    let exclusive = if mode == Mode::Shared { Mode::Exclusive } else { mode };
     is_lost(late.release().await, "the release of an expired claim");
     let c = t.client().await;
-    refused(&*c, t.request_in(&key, exclusive), "only a late release came").await;
+    refused(&*c, t.brief_in(&key, rival(mode)), "only a late release came").await;
     tokio::time::sleep(t.ttl()).await;
     assert!(next.is_held(), "a late release ended the successor's claim");
-    refused(&*c, t.request_in(&key, exclusive), "only a late release came").await;
+    refused(&*c, t.brief_in(&key, rival(mode)), "only a late release came").await;
     release(&next).await;
 }
 
@@ -54,14 +52,14 @@ async fn late_drop_spares_the_successor(t: Test) {
     let (_a, late, b, next) = overtaken(&t, &key, Mode::Exclusive).await;
     drop(late);
     tokio::time::sleep(t.ttl() / 2).await;
-    refused(&*b, t.request(&key), "only an expired guard was dropped").await;
+    refused(&*b, t.brief(&key), "only an expired guard was dropped").await;
     assert!(next.is_held());
     release(&next).await;
 }
 
 async fn late_release_without_successor_is_lost(t: Test) {
     let (key, client) = (t.key("a"), t.client().await);
-    let guard = grant(&*client, t.request(&key).renew(false)).await;
+    let guard = grant(&*client, t.brief(&key).renew(false)).await;
     until(guard.deadline().expect("a live claim")).await;
     is_lost(guard.release().await, "the release of an expired claim");
     is_lost(guard.release().await, "its second release");
@@ -69,17 +67,17 @@ async fn late_release_without_successor_is_lost(t: Test) {
 
 async fn second_release_changes_nothing(t: Test) {
     let (key, client) = (t.key("a"), t.client().await);
-    let guard = grant(&*client, t.request(&key)).await;
+    let guard = grant(&*client, t.brief(&key)).await;
     release(&guard).await;
     guard.release().await.expect("the second release of a guard");
     guard.release().await.expect("the third release of a guard");
     drop(guard);
-    free_now(&*client, t.request(&key), "released three times").await;
+    free_now(&*client, t.brief(&key), "released three times").await;
 }
 
 async fn concurrent_releases_agree(t: Test) {
     let (key, client) = (t.key("a"), t.client().await);
-    let guard = Arc::new(grant(&*client, t.request(&key)).await);
+    let guard = Arc::new(grant(&*client, t.brief(&key)).await);
     let tasks: Vec<_> = (0..8)
         .map(|_| {
             let guard = Arc::clone(&guard);
@@ -89,49 +87,46 @@ async fn concurrent_releases_agree(t: Test) {
     for task in tasks {
         task.await.unwrap().expect("one of eight releases at the same time");
     }
-    free_now(&*client, t.request(&key), "released").await;
+    free_now(&*client, t.brief(&key), "released").await;
 }
 
 async fn old_guard_cannot_free_the_next_claim(t: Test) {
     let (key, a, b) = (t.key("a"), t.client().await, t.client().await);
-    let old = grant(&*a, t.request(&key)).await;
+    let old = grant(&*a, t.brief(&key)).await;
     release(&old).await;
-    let new = grant(&*a, t.request(&key)).await;
+    let new = grant(&*a, t.brief(&key)).await;
     // Whatever it answers: it must not touch the key.
     let _ = old.release().await;
     drop(old);
     tokio::time::sleep(Duration::from_millis(100)).await;
-    refused(&*b, t.request(&key), "only an old guard was released again").await;
+    refused(&*b, t.brief(&key), "only an old guard was released again").await;
     assert!(new.is_held());
     release(&new).await;
 }
 
 async fn each_acquire_is_its_own_claim(t: Test) {
     let (key, client) = (t.key("a"), t.client().await);
-    let first = grant(&*client, t.request(&key).renew(false)).await;
+    let first = grant(&*client, t.brief(&key).renew(false)).await;
     until(first.deadline().expect("a live claim")).await;
-    let second = grant(&*client, t.request(&key)).await;
+    let second = grant(&*client, t.brief(&key)).await;
     assert_ne!(first.token(), second.token(), "two claims, one token");
     is_lost(first.release().await, "the release of the first, expired claim");
-    refused(&*client, t.request(&key), "the second claim of the same client stands").await;
+    refused(&*client, t.brief(&key), "the second claim of the same client stands").await;
     release(&second).await;
 }
 
 async fn drop_releases(t: Test, mode: Mode) {
     let (key, a, b) = (t.key("a"), t.client().await, t.client().await);
-    let guard = grant(&*a, t.request_in(&key, mode).ttl(t.long_ttl())).await;
+    let guard = grant(&*a, t.brief_in(&key, mode).ttl(t.long_ttl())).await;
     drop(guard);
-    let next = b.acquire(t.request_in(
-        &key,
-        Mode::Exclusive.same_family(mode).then_some(Mode::Exclusive).unwrap_or(mode),
-    ));
+    let next = b.acquire(t.brief_in(&key, rival(mode)));
     let next = within(Duration::from_secs(2), "the drop frees the key", next).await;
     release(&next.expect("a grant")).await;
 }
 
 async fn panic_and_abort_release(t: Test) {
     let (key, a, b) = (t.key("a"), t.client().await, t.client().await);
-    let request = t.request(&key).ttl(t.long_ttl());
+    let request = t.brief(&key).ttl(t.long_ttl());
     let (client, ask) = (Arc::clone(&a), request.clone());
     let panicked = tokio::spawn(async move {
         let _guard = grant(&*client, ask).await;
@@ -156,11 +151,11 @@ async fn panic_and_abort_release(t: Test) {
 
 async fn release_after_reconnect_by_another_client(t: Test) {
     let (key, a) = (t.key("a"), t.client().await);
-    let guard = grant(&*a, t.request(&key)).await;
+    let guard = grant(&*a, t.brief(&key)).await;
     drop(a);
     tokio::time::sleep(t.ttl() * 2).await;
     assert!(guard.is_held(), "the guard did not outlive the user's last handle of the client");
     release(&guard).await;
     let b = t.client().await;
-    free_now(&*b, t.request(&key), "released").await;
+    free_now(&*b, t.brief(&key), "released").await;
 }

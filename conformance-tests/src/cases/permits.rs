@@ -29,7 +29,7 @@ fn limit(n: u32) -> NonZeroU32 {
 async fn exactly_as_many_as_the_limit(t: Test) {
     for n in [1, 2, 5] {
         let (key, clients) = (t.key("a"), t.clients(3).await);
-        let request = || t.request(&key).permit(limit(n));
+        let request = || t.brief(&key).permit(limit(n));
         let mut permits = Vec::new();
         for at in 0..n as usize {
             let why = format!("permit {} of {n}", at + 1);
@@ -106,7 +106,7 @@ async fn released_permit_lets_one_in(t: Test) {
 
 async fn dead_permit_is_freed(t: Test) {
     let (key, a, b) = (t.key("a"), t.client().await, t.client().await);
-    let request = || t.request(&key).permit(limit(2));
+    let request = || t.brief(&key).permit(limit(2));
     let dead = grant(&*a, request().renew(false)).await;
     let start = BootInstant::now();
     let alive = grant(&*a, request()).await;

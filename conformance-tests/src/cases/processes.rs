@@ -91,7 +91,7 @@ async fn overtake_stopped(t: &Test, key: &str) -> (crate::child::Child, u64, Gua
     let granted = child.acquire("a", t.ask(key)).await;
     child.stop().await;
     let stopped = BootInstant::now();
-    let guard = grant(&*client, t.request(key)).await;
+    let guard = grant(&*client, t.brief(key)).await;
     let after = BootInstant::now().since(stopped);
     let limit = t.ttl() + t.granularity() + SLACK;
     assert!(after <= limit, "a stopped holder kept the key for {after:?}");
@@ -110,10 +110,10 @@ async fn stopped_holder_is_told_and_touches_nothing(t: Test) {
     let late = lost.at.since(woken);
     assert!(late <= SLACK, "told {late:?} after it went on");
     assert_eq!(child.release("a").await.rest, "lost");
-    refused(&*other, t.request(&key), "a stopped holder came back and released").await;
+    refused(&*other, t.brief(&key), "a stopped holder came back and released").await;
     tokio::time::sleep(t.ttl()).await;
     assert!(guard.is_held(), "a holder that came back ended its successor's claim");
-    refused(&*other, t.request(&key), "the successor lives").await;
+    refused(&*other, t.brief(&key), "the successor lives").await;
     release(&guard).await;
 }
 
@@ -142,13 +142,13 @@ async fn stopped_holder_is_fenced_off(t: Test) {
 
 async fn stopped_waiter_does_not_stop_the_others(t: Test) {
     let (key, a, b, mut child) = (t.key("a"), t.client().await, t.client().await, t.child().await);
-    let guard = grant(&*a, t.request(&key)).await;
+    let guard = grant(&*a, t.brief(&key)).await;
     child.tell(Order::Acquire { id: "w".into(), ask: t.ask(&key) }).await;
     tokio::time::sleep(Duration::from_millis(200)).await;
     child.stop().await;
     release(&guard).await;
     let start = BootInstant::now();
-    let next = grant(&*b, t.request(&key)).await;
+    let next = grant(&*b, t.brief(&key)).await;
     let after = BootInstant::now().since(start);
     let limit = t.ttl() + t.granularity() + t.prompt();
     assert!(after <= limit, "a stopped waiter held the others up for {after:?}");
@@ -171,6 +171,6 @@ async fn shortly_stopped_holder_keeps_its_lock(t: Test) {
         tokio::time::sleep(t.ttl()).await;
         assert!(child.is_held("a").await, "lost although it was stopped for a sixth of its TTL");
     }
-    refused(&*client, t.request(&key), "its holder lives").await;
+    refused(&*client, t.brief(&key), "its holder lives").await;
     assert_eq!(child.release("a").await.rest, "ok");
 }

@@ -135,12 +135,12 @@ async fn concurrent_acquires_of_one_owner_share_one_claim(t: Test) {
 
 async fn lost_claim_is_not_entered(t: Test) {
     let (key, client, other) = (t.key("a"), t.client().await, t.client().await);
-    let request = || t.request(&key).owner("job-7");
+    let request = || t.brief(&key).owner("job-7");
     let first = grant(&*client, request().renew(false)).await;
     let second = grant(&*client, request()).await;
     until(first.deadline().expect("a live claim")).await;
     assert!(!second.is_held(), "the second guard outlives the claim");
-    let rival = grant(&*other, t.request(&key)).await;
+    let rival = grant(&*other, t.brief(&key)).await;
     refused(&*client, request(), "the owner's claim is lost, and another has the key").await;
     release(&rival).await;
     let again = grant_free(&*client, request(), "nobody holds it").await;
@@ -174,13 +174,13 @@ async fn reader_does_not_become_a_writer(t: Test) {
 
 async fn renewed_until_the_last(t: Test) {
     let (key, client, other) = (t.key("a"), t.client().await, t.client().await);
-    let request = || t.request(&key).owner("job-7");
+    let request = || t.brief(&key).owner("job-7");
     let (first, second) = (grant(&*client, request()).await, grant(&*client, request()).await);
     release(&first).await;
     tokio::time::sleep(t.ttl() * 3).await;
     assert!(second.is_held(), "not renewed after the first guard's release");
     drop(second);
-    let next = other.acquire(t.request(&key));
+    let next = other.acquire(t.brief(&key));
     let next = within(Duration::from_secs(2), "the last guard was dropped", next).await;
     release(&next.expect("a grant")).await;
 }

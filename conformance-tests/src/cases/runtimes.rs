@@ -38,7 +38,7 @@ async fn on_a_thread<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) 
 
 async fn blocked(t: Test, make: fn() -> Runtime) {
     let (key, client, rival) = (t.key("a"), t.client().await, t.client().await);
-    let (request, ttl) = (t.request(&key), t.ttl());
+    let (request, ttl) = (t.brief(&key), t.ttl());
     let holder = on_a_thread(move || {
         make().block_on(async {
             let guard = grant(&*client, request).await;
@@ -53,7 +53,7 @@ async fn blocked(t: Test, make: fn() -> Runtime) {
     let rival = async {
         tokio::time::sleep(t.ttl() / 2).await;
         for _ in 0..10 {
-            refused(&*rival, t.request(&key), "its holder is busy, not gone").await;
+            refused(&*rival, t.brief(&key), "its holder is busy, not gone").await;
             tokio::time::sleep(t.ttl() / 5).await;
         }
     };
@@ -76,12 +76,12 @@ async fn acquired_elsewhere(client: Client, request: Request, make: fn() -> Runt
 async fn guard_survives_the_runtime_that_acquired_it(t: Test) {
     for make in [current_thread, multi_thread] {
         let (key, client, rival) = (t.key("a"), t.client().await, t.client().await);
-        let guard = acquired_elsewhere(client, t.request(&key), make).await;
+        let guard = acquired_elsewhere(client, t.brief(&key), make).await;
         tokio::time::sleep(t.ttl() * 3).await;
         assert!(guard.is_held(), "lost with the runtime: {:?}", guard.loss());
-        refused(&*rival, t.request(&key), "the guard lives").await;
+        refused(&*rival, t.brief(&key), "the guard lives").await;
         release(&guard).await;
-        release(&grant(&*rival, t.request(&key)).await).await;
+        release(&grant(&*rival, t.brief(&key)).await).await;
     }
 }
 
@@ -90,17 +90,17 @@ async fn client_survives_the_runtime_that_made_it(t: Test) {
     let made = on_a_thread(move || {
         current_thread().block_on(async {
             let client = maker.client().await;
-            release(&grant(&*client, maker.request(&maker.key("b"))).await).await;
+            release(&grant(&*client, maker.brief(&maker.key("b"))).await).await;
             client
         })
     });
     let (client, other) = (made.await, t.client().await);
-    let guard = grant(&*client, t.request(&key)).await;
+    let guard = grant(&*client, t.brief(&key)).await;
     let waiter = {
-        let (client, request) = (Arc::clone(&client), t.request(&key));
+        let (client, request) = (Arc::clone(&client), t.brief(&key));
         tokio::spawn(async move { grant(&*client, request).await })
     };
-    refused(&*other, t.request(&key), "held").await;
+    refused(&*other, t.brief(&key), "held").await;
     release(&guard).await;
     let next = within(Duration::from_secs(5), "a wait in a new runtime", waiter).await;
     release(&next.unwrap()).await;
@@ -108,21 +108,21 @@ async fn client_survives_the_runtime_that_made_it(t: Test) {
 
 async fn freed(t: &Test, key: &str, why: &str) {
     let client = t.client().await;
-    let next = client.acquire(t.request(key));
+    let next = client.acquire(t.brief(key));
     let next = within(Duration::from_secs(2), why, next).await.expect("a grant");
     release(&next).await;
 }
 
 async fn guard_dropped_outside_a_runtime(t: Test) {
     let (key, client) = (t.key("a"), t.client().await);
-    let guard = grant(&*client, t.request(&key).ttl(t.long_ttl())).await;
+    let guard = grant(&*client, t.brief(&key).ttl(t.long_ttl())).await;
     on_a_thread(move || drop(guard)).await;
     freed(&t, &key, "a guard dropped outside a runtime releases").await;
 }
 
 async fn guard_dropped_in_a_runtime_that_ended(t: Test) {
     let (key, client) = (t.key("a"), t.client().await);
-    let request = t.request(&key).ttl(t.long_ttl());
+    let request = t.brief(&key).ttl(t.long_ttl());
     on_a_thread(move || {
         let runtime = current_thread();
         let guard = runtime.block_on(grant(&*client, request));
@@ -137,7 +137,7 @@ async fn guard_dropped_in_a_runtime_that_ended(t: Test) {
 
 async fn guard_dropped_by_the_end_of_a_runtime(t: Test) {
     let (key, client) = (t.key("a"), t.client().await);
-    let request = t.request(&key).ttl(t.long_ttl());
+    let request = t.brief(&key).ttl(t.long_ttl());
     on_a_thread(move || {
         let runtime = multi_thread();
         let (sender, entered) = std::sync::mpsc::channel();
@@ -156,8 +156,8 @@ async fn guard_dropped_by_the_end_of_a_runtime(t: Test) {
 async fn waits_on_both_kinds_of_runtime(t: Test) {
     for make in [current_thread, multi_thread] {
         let (key, client, holder) = (t.key("a"), t.client().await, t.client().await);
-        let guard = grant(&*holder, t.request(&key)).await;
-        let waiting = acquired_elsewhere(client, t.request(&key), make);
+        let guard = grant(&*holder, t.brief(&key)).await;
+        let waiting = acquired_elsewhere(client, t.brief(&key), make);
         let let_go = async {
             tokio::time::sleep(Duration::from_millis(300)).await;
             release(&guard).await;

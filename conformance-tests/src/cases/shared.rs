@@ -170,9 +170,9 @@ async fn writers_and_readers_never_meet(t: Test) {
 
 async fn dead_reader_lets_the_writer_in(t: Test) {
     let (key, a, b) = (t.key("a"), t.client().await, t.client().await);
-    let reader = grant(&*a, t.request(&key).shared().renew(false)).await;
+    let reader = grant(&*a, t.brief(&key).shared().renew(false)).await;
     let start = BootInstant::now();
-    let writer = grant(&*b, t.request(&key)).await;
+    let writer = grant(&*b, t.brief(&key)).await;
     let after = BootInstant::now().since(start);
     assert!(after <= t.ttl() + t.granularity() + SLACK, "a dead reader held on for {after:?}");
     assert!(!reader.is_held());
@@ -181,13 +181,13 @@ async fn dead_reader_lets_the_writer_in(t: Test) {
 
 async fn one_dead_reader_of_two(t: Test) {
     let (key, a, b, c) = (t.key("a"), t.client().await, t.client().await, t.client().await);
-    let dead = grant(&*a, t.request(&key).shared().renew(false)).await;
-    let alive = grant(&*b, t.request(&key).shared()).await;
+    let dead = grant(&*a, t.brief(&key).shared().renew(false)).await;
+    let alive = grant(&*b, t.brief(&key).shared()).await;
     tokio::time::sleep(t.ttl() * 2).await;
     assert!(!dead.is_held() && alive.is_held());
-    refused(&*c, t.request(&key), "the other reader lives").await;
+    refused(&*c, t.brief(&key), "the other reader lives").await;
     release(&alive).await;
-    release(&free_within(&*c, t.request(&key), t.prompt(), "no reader is left").await).await;
+    release(&free_within(&*c, t.brief(&key), t.prompt(), "no reader is left").await).await;
 }
 
 async fn many_readers_in_one_client(t: Test) {

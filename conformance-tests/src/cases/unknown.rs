@@ -108,7 +108,7 @@ async fn answer_after_its_deadline_is_no_grant(t: Test) {
     let (key, client) = (t.key("a"), t.faulty().await);
     // The lease is over by the time its answer is read.
     client.next(Op::Attempt(Stage::First), Fault::DelayAnswer(t.ttl() - Duration::from_millis(3)));
-    let guard = grant(&*client, t.request(&key).op_timeout(t.ttl() * 4)).await;
+    let guard = grant(&*client, t.brief(&key).op_timeout(t.ttl() * 4)).await;
     assert!(guard.is_held(), "a grant that is over when it is returned");
     assert!(guard.remaining() > t.ttl() / 2, "only {:?} of its TTL is left", guard.remaining());
     assert!(attempts(&client).len() >= 2, "the late answer was taken for a grant");
@@ -162,11 +162,11 @@ async fn failing_release_frees_the_key_later(t: Test) {
 
 async fn local_state_is_free_whatever_the_store_says(t: Test) {
     let (key, client) = (t.key("a"), t.faulty().await);
-    let guard = grant(&*client, t.request(&key).owner("job-7")).await;
+    let guard = grant(&*client, t.brief(&key).owner("job-7")).await;
     client.all(&Fault::Refuse);
     assert!(guard.release().await.is_err());
     client.all(&Fault::None);
-    let next = client.acquire(t.request(&key).owner("job-7"));
+    let next = client.acquire(t.brief(&key).owner("job-7"));
     let next = within(t.ttl() * 2 + SLACK, "the key after a failed release", next).await;
     let next = next.expect("a grant");
     assert_ne!(next.token(), guard.token(), "a released claim was entered again");
@@ -175,7 +175,7 @@ async fn local_state_is_free_whatever_the_store_says(t: Test) {
 
 async fn store_that_comes_back_is_used_again(t: Test) {
     let (key, client) = (t.key("a"), t.faulty().await);
-    let guard = grant(&*client, t.request(&key).ttl(t.ttl() * 3)).await;
+    let guard = grant(&*client, t.brief(&key).ttl(t.ttl() * 3)).await;
     client.all(&Fault::Hang);
     tokio::time::sleep(t.ttl()).await;
     client.all(&Fault::None);
@@ -183,20 +183,20 @@ async fn store_that_comes_back_is_used_again(t: Test) {
     assert!(guard.is_held(), "not renewed after the store came back: {:?}", guard.loss());
     release(&guard).await;
     for _ in 0..3 {
-        release(&grant(&*client, t.request(&key)).await).await;
+        release(&grant(&*client, t.brief(&key)).await).await;
     }
 }
 
 /// Waiters, tries and releases against a store that never answers all return in time.
 async fn dead_store_holds_nobody_up(t: Test) {
     let client = t.faulty().await;
-    let held = grant(&*client, t.request(&t.key("held"))).await;
+    let held = grant(&*client, t.brief(&t.key("held"))).await;
     client.all(&Fault::Hang);
     let wait = Duration::from_millis(400);
     let tasks: Vec<_> = (0..20)
         .map(|n| {
             let key = t.key(if n % 2 == 0 { "same" } else { "own" });
-            let acquire = client.acquire(t.request(&key).timeout(wait));
+            let acquire = client.acquire(t.brief(&key).timeout(wait));
             tokio::spawn(async move { timed(acquire).await })
         })
         .collect();
