@@ -225,3 +225,25 @@ async fn many_tasks_of_two_clients_count_to_the_right_number() {
     assert!(fences.lock().unwrap().is_sorted_by(|a, b| a < b));
     assert_eq!(file.rows().await, []);
 }
+
+/// What waits for commits must not open again what was closed.
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_closed_client_has_no_file_open() {
+    let file = File::new();
+    let (lock, other) = (file.lock(), file.lock());
+    let guard = other.acquire("k").await.unwrap();
+    let brief = Request::new("k").timeout(Duration::from_millis(100));
+    assert!(lock.acquire(brief).await.unwrap_err().is_not_acquired());
+    assert!(lock.close(BUDGET).await);
+    guard.release().await.unwrap();
+    assert!(other.close(BUDGET).await);
+    file.raw().await.execute("DELETE FROM lockkit_claims WHERE mode = 0").await.unwrap();
+    let open = || {
+        let files = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+        let paths = files.filter_map(|file| std::fs::read_link(file.path()).ok());
+        paths.filter(|path| path.starts_with(file.dir.path())).count()
+    };
+    eventually(async || open() == 0).await;
+    drop((lock, other));
+}

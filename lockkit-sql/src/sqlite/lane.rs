@@ -41,6 +41,19 @@ impl Lane {
         place: &'a Place,
         budget: Duration,
     ) -> Result<Turn<'a>> {
+        let mut turn = self.line_up(place, budget).await?;
+        if turn.slot.is_none() {
+            turn.refresh().await?;
+        }
+        Ok(turn)
+    }
+
+    /// Waits in line, and opens nothing.
+    pub(super) async fn line_up<'a>(
+        &'a self,
+        place: &'a Place,
+        budget: Duration,
+    ) -> Result<Turn<'a>> {
         let deadline = Instant::now() + budget;
         // A timer costs a wake-up of the thread that drives it: only those who wait set one.
         let slot = match self.0.try_lock() {
@@ -52,11 +65,7 @@ impl Lane {
                 ))
             })?,
         };
-        let mut turn = Turn { slot, place, deadline, reopened: false };
-        if turn.slot.is_none() {
-            turn.refresh().await?;
-        }
-        Ok(turn)
+        Ok(Turn { slot, place, deadline, reopened: false })
     }
 
     /// Closes the connection; the next request opens it anew.

@@ -96,24 +96,33 @@ mod platform {
     async fn run(store: Weak<Store>, watch: OwnedFd, _alive: Arc<()>) {
         // Tokio's `AsyncFd` has only unsafe constructors. A pipe's receiving end is, for tokio, any
         // descriptor that can be polled and read.
-        let Ok(watch) = Receiver::from_owned_fd_unchecked(watch) else { return };
-        let Some(mut version) = look(&store).await else { return };
+        if let Ok(watch) = Receiver::from_owned_fd_unchecked(watch) {
+            watch_until_idle(&store, &watch).await;
+        }
+        // Whoever waits still, or since just now, asks again, and so begins anew.
+        if let Some(store) = store.upgrade() {
+            forget_task(&store);
+            store.signal.bell.ring();
+        }
+    }
+
+    /// Ends when nobody waits, and when there is nothing to be seen any more.
+    async fn watch_until_idle(store: &Weak<Store>, watch: &Receiver) {
+        let Some(mut version) = look(store).await else { return };
         // What was committed between the beginning of the watch and this look.
-        ring(&store);
+        ring(store);
         loop {
-            match wait(&watch).await {
+            match wait(watch).await {
                 Woken::Written => {}
-                Woken::Idle if someone_waits(&store) => continue,
-                Woken::Idle => return,
-                // The next waiter that asks begins anew, on the file that is there then.
-                Woken::Gone => return ring(&store),
+                Woken::Idle if someone_waits(store) => continue,
+                Woken::Idle | Woken::Gone => return,
             }
             for pause in LOOKS {
                 tokio::time::sleep(Duration::from_millis(pause)).await;
-                let Some(now) = look(&store).await else { return ring(&store) };
+                let Some(now) = look(store).await else { return };
                 if now != version {
                     version = now;
-                    ring(&store);
+                    ring(store);
                     break;
                 }
             }
@@ -156,10 +165,11 @@ mod platform {
     }
 
     /// A number that changes with every commit of another connection; `None` if it cannot be told
-    /// or the client is gone.
+    /// or the client is gone. Opens no connection: waiters have done that, unless the client was
+    /// closed since.
     async fn look(store: &Weak<Store>) -> Option<i64> {
         let store = store.upgrade()?;
-        let mut turn = store.reader.enter(&store.place, LOOK_BUDGET).await.ok()?;
+        let mut turn = store.reader.line_up(&store.place, LOOK_BUDGET).await.ok()?;
         let rows = turn.rows(sqlx::query("PRAGMA data_version")).await.ok()?;
         rows.first()?.try_get(0).ok()
     }
@@ -170,14 +180,12 @@ mod platform {
         }
     }
 
-    /// Whether anybody waits. If not, the task counts as ended from here on.
     fn someone_waits(store: &Weak<Store>) -> bool {
-        let Some(store) = store.upgrade() else { return false };
+        store.upgrade().is_some_and(|store| store.signal.bell.listeners() > 0)
+    }
+
+    fn forget_task(store: &Store) {
         let mut task = store.signal.task.lock().unwrap_or_else(PoisonError::into_inner);
-        let waits = store.signal.bell.listeners() > 0;
-        if !waits {
-            *task = Weak::new();
-        }
-        waits
+        *task = Weak::new();
     }
 }
