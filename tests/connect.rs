@@ -100,6 +100,15 @@ proptest! {
     }
 
     #[test]
+    #[cfg(feature = "sqlite")]
+    fn no_sqlite_url_makes_it_panic(name in "[a-zA-Z0-9 é%?&=:._-]{0,24}") {
+        let directory = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}/{name}", directory.path().display());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let _ = runtime.block_on(lockkit::connect(&url));
+    }
+
+    #[test]
     fn no_memory_url_makes_it_panic(rest in any::<String>()) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let _ = runtime.block_on(lockkit::connect(&format!("memory:{rest}")));

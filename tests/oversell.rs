@@ -12,6 +12,8 @@ use serde_json::Value;
 fn oversell(words: &[&str]) -> Output {
     let test: PathBuf = std::env::current_exe().unwrap();
     let example = test.parent().unwrap().parent().unwrap().join("examples/oversell");
+    let hint = "`cargo test` builds the examples, `cargo test --test oversell` alone does not";
+    assert!(example.exists(), "{}: {hint}", example.display());
     Command::new(example).args(words).output().unwrap()
 }
 

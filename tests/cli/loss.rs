@@ -4,7 +4,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::world::{Job, World, eventually, runs};
+use crate::world::{Job, World, eventually, runs, warden_of};
 
 const TTL: Duration = Duration::from_secs(2);
 const FLAGS: [&str; 2] = ["--ttl", "2s"];
@@ -43,25 +43,6 @@ fn a_killed_lockkit_takes_the_command_with_it_without_the_warden() {
     assert!(runs(outer));
     job.signal(Signal::KILL);
     eventually("the command has gone", || !runs(outer));
-}
-
-#[cfg(target_os = "linux")]
-fn warden_of(job: &Job) -> Pid {
-    let parent = job.pid().as_raw_nonzero();
-    let children = format!("/proc/{parent}/task/{parent}/children");
-    let mut found = None;
-    eventually("the warden is there", || {
-        let pids = std::fs::read_to_string(&children).unwrap();
-        found = pids
-            .split_whitespace()
-            .find(|pid| {
-                let words = std::fs::read_to_string(format!("/proc/{pid}/cmdline"));
-                words.is_ok_and(|words| words.contains(".warden"))
-            })
-            .and_then(|pid| Pid::from_raw(pid.parse().unwrap()));
-        found.is_some()
-    });
-    found.unwrap()
 }
 
 #[test]

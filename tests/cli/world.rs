@@ -231,3 +231,22 @@ pub(crate) fn runs(pid: Pid) -> bool {
         Err(_) => test_kill_process(pid).is_ok(),
     }
 }
+
+/// The process that lockkit has started beside the command.
+pub(crate) fn warden_of(job: &Job) -> Pid {
+    let parent = job.pid().as_raw_nonzero();
+    let children = format!("/proc/{parent}/task/{parent}/children");
+    let mut found = None;
+    eventually("the warden is there", || {
+        let pids = std::fs::read_to_string(&children).unwrap();
+        found = pids
+            .split_whitespace()
+            .find(|pid| {
+                let words = std::fs::read_to_string(format!("/proc/{pid}/cmdline"));
+                words.is_ok_and(|words| words.contains(".warden"))
+            })
+            .and_then(|pid| Pid::from_raw(pid.parse().unwrap()));
+        found.is_some()
+    });
+    found.unwrap()
+}

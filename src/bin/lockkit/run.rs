@@ -73,9 +73,7 @@ async fn under(
     let mut terminal = Terminal::of(child.group());
     let end = holding::hold(guard, timing, &mut child, &mut terminal, &mut warden, signals).await;
     // Before the command is reaped, while its group's number is still its own.
-    if let Some(warden) = warden {
-        warden.dismiss();
-    }
+    drop(warden);
     let status = child.reap();
     terminal.take_back(status.is_none_or(|status| status.code().is_none()));
     Ok(told(end, status, guard.release().await))

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
-use std::process::{ChildStdin, Command, ExitCode, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use lockkit::BootInstant;
@@ -19,14 +19,12 @@ use rustix::process::{Pid, Signal, kill_process_group};
 /// The first word of the command line that leads here; no business of users.
 pub(crate) const WORD: &str = ".warden";
 
-/// Instead of a deadline: the command has ended, nothing is left to do.
-const DISMISSED: u64 = 0;
-
-/// lockkit's end of the pipe.
+/// The warden, as lockkit sees it.
 #[derive(Debug)]
 pub(crate) struct Warden {
+    process: Child,
     pipe: ChildStdin,
-    told: u64,
+    told: BootInstant,
 }
 
 impl Warden {
@@ -51,7 +49,7 @@ impl Warden {
         // A warden that is stopped must not stop lockkit.
         let flags = rustix::fs::fcntl_getfl(&pipe).ok()?;
         rustix::fs::fcntl_setfl(&pipe, flags | rustix::fs::OFlags::NONBLOCK).ok()?;
-        Some(Self { pipe, told: DISMISSED })
+        Some(Self { process, pipe, told: BootInstant::FAR_FUTURE })
     }
 
     /// The group to kill.
@@ -61,20 +59,24 @@ impl Warden {
 
     /// Until when the command may run if nothing further is told.
     pub(crate) fn until(&mut self, deadline: BootInstant) {
-        if self.told != deadline.as_nanos() {
-            self.told = deadline.as_nanos();
-            self.tell(self.told);
+        if self.told != deadline {
+            self.told = deadline;
+            self.tell(deadline.as_nanos());
         }
-    }
-
-    /// The command has ended.
-    pub(crate) fn dismiss(mut self) {
-        self.tell(DISMISSED);
     }
 
     fn tell(&mut self, number: u64) {
         // Eight bytes go into a pipe whole or not at all.
         let _ = self.pipe.write(&number.to_ne_bytes());
+    }
+}
+
+/// The command has ended: from here on, nobody is to be killed.
+impl Drop for Warden {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        // Not every container has a first process that would do this.
+        let _ = self.process.wait();
     }
 }
 
@@ -95,7 +97,6 @@ fn stand_by(pipe: &mut File, group: Pid) {
     let mut deadline = BootInstant::FAR_FUTURE;
     while comes_within(pipe, deadline.since(BootInstant::now())) {
         match read(pipe) {
-            Some(DISMISSED) => return,
             Some(number) => deadline = BootInstant::from_nanos(number),
             None => break,
         }
