@@ -47,6 +47,12 @@ impl World {
         std::fs::write(self.path(name), text).unwrap();
     }
 
+    /// The number that a command has written into `name`.
+    #[track_caller]
+    pub(crate) fn number_in(&self, name: &str) -> u64 {
+        self.read(name).trim().parse().unwrap()
+    }
+
     #[track_caller]
     pub(crate) fn wait_for(&self, name: &str) {
         eventually(&format!("{name} is there"), || self.exists(name) || self.complaint(name));

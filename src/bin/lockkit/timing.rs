@@ -41,7 +41,7 @@ impl Timing {
 
     /// From SIGKILL to the deadline: for the machine to be late.
     pub(crate) fn safety(self) -> Duration {
-        (self.ttl / 50).clamp(Duration::from_millis(10), Duration::from_secs(1))
+        (self.ttl / 40).clamp(Duration::from_millis(20), Duration::from_secs(1))
     }
 
     /// From SIGTERM to the deadline.
