@@ -105,10 +105,10 @@ impl Crew {
     }
 
     /// Lets the first begin, and stops it between its read and its write. Then lets the others
-    /// begin. When `rivals_sell` is done, the first may write.
+    /// begin. When one of them has sold (`rivals_sell` says whether), the first may write.
     pub(crate) async fn begin_with_one_stopped(
         &mut self,
-        rivals_sell: impl Future<Output = Result<()>>,
+        rivals_sell: impl AsyncFn() -> Result<bool>,
     ) -> Result<()> {
         let Some((first, others)) = self.0.split_first_mut() else { return Ok(()) };
         first.order(START).await?;
@@ -117,7 +117,13 @@ impl Crew {
         for seller in others {
             seller.order(START).await?;
         }
-        rivals_sell.await?;
+        while !rivals_sell().await? {
+            // It was stopped in the middle of a write to the lock's own file, say, and keeps
+            // everybody out of that. It gets the time to finish, but may not sell yet.
+            first.go_on()?;
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            first.stop().await?;
+        }
         first.order(GO_ON).await?;
         first.go_on()
     }

@@ -131,7 +131,7 @@ impl Fair<'_> {
     async fn play(&self, protection: Protection, crew: &mut Crew, books: &Books) -> Result<()> {
         crew.assemble((0..self.options.instances).map(|i| self.post(protection, i))).await?;
         if protection == LockkitAndFence {
-            crew.begin_with_one_stopped(rivals_sell(books)).await?;
+            crew.begin_with_one_stopped(async || rivals_sell(books).await).await?;
         } else {
             crew.begin().await?;
         }
@@ -170,13 +170,17 @@ impl Fair<'_> {
     }
 }
 
-/// Waits until others than the first process have sold, and its TTL is over.
-async fn rivals_sell(books: &Books) -> Result<()> {
+/// Waits until the TTL of the first process is over and another one has sold; `false` if none
+/// does within another TTL.
+async fn rivals_sell(books: &Books) -> Result<bool> {
     let stopped = Instant::now();
-    while books.sold_by_others(0).await? == 0 || stopped.elapsed() <= SHORT_TTL {
+    while stopped.elapsed() <= SHORT_TTL * 2 {
+        if stopped.elapsed() > SHORT_TTL && books.sold_by_others(0).await? > 0 {
+            return Ok(true);
+        }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    Ok(())
+    Ok(false)
 }
 
 /// Shows people at a terminal how it goes.
