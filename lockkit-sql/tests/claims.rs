@@ -34,6 +34,30 @@ async fn two_clients_exclude_each_other() {
 }
 
 #[tokio::test]
+async fn a_claim_that_was_only_refused_writes_nothing() {
+    let file = File::new();
+    let (one, two) = (file.lock(), file.lock());
+    let mut holder = contend(&one, "k", Mode::Exclusive, 30_000);
+    try_once(&mut holder).await.unwrap();
+    let mut watch = file.raw().await;
+    let mut version = async || {
+        let version = sqlx::query_scalar("PRAGMA data_version").fetch_one(&mut watch).await;
+        version.map(|version: i64| version).unwrap()
+    };
+    two.ping().await.unwrap();
+    let before = version().await;
+    let mut waiter = contend(&two, "k", Mode::Exclusive, 30_000);
+    for stage in [Stage::Try, Stage::First, Stage::Wait] {
+        assert!(matches!(waiter.attempt(stage, BUDGET).await.unwrap(), Attempt::Busy { .. }));
+    }
+    // Nobody can write now, and a release need not.
+    let mut foreign = file.raw().await;
+    foreign.execute("BEGIN IMMEDIATE").await.unwrap();
+    assert_eq!(waiter.release(Duration::from_millis(50)).await.unwrap(), Released::NotFound);
+    assert_eq!(version().await, before, "who waits wakes nobody");
+}
+
+#[tokio::test]
 async fn a_busy_key_tells_its_holder() {
     let file = File::new();
     let (one, two) = (file.lock(), file.lock());

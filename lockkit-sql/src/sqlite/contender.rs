@@ -28,9 +28,8 @@ pub(super) struct SqliteContender {
     store: Arc<Store>,
     claim: Claim,
     intent: Intent,
-    /// Whether anything was sent that may have left a row.
-    sent: bool,
-    /// Whether an earlier request may have been granted: it was, or its outcome was never told.
+    /// Whether the claim may have a row: it was granted, or the outcome of a request was never
+    /// told.
     may_stand: bool,
     /// The file that the claim was granted in.
     file: Option<FileId>,
@@ -43,7 +42,7 @@ struct Grant {
 
 impl SqliteContender {
     pub(super) fn new(store: Arc<Store>, claim: Claim) -> Self {
-        Self { store, claim, intent: Intent::default(), sent: false, may_stand: false, file: None }
+        Self { store, claim, intent: Intent::default(), may_stand: false, file: None }
     }
 
     /// A statement about this claim: `?1` is the key, `?2` the token.
@@ -99,7 +98,7 @@ impl SqliteContender {
             .bind(&place.boot.id[..])
             .bind(now.stamp)
             .bind(now.after(self.claim.ttl));
-        (self.sent, self.may_stand) = (true, true);
+        self.may_stand = true;
         let result = turn.execute(query).await;
         self.may_stand = match &result {
             Ok(done) => done.rows_affected() == 1,
@@ -138,7 +137,6 @@ impl SqliteContender {
         if self.intent.may_be_there() {
             statement = &store.place.statements.intend_on;
         }
-        self.sent = true;
         self.intent.sent();
         loop {
             let now = store.place.boot.moment();
@@ -207,7 +205,8 @@ impl Contender for SqliteContender {
 
     async fn release(&mut self, budget: Duration) -> Result<Released> {
         let store = Arc::clone(&self.store);
-        if !self.sent {
+        // A waiter that was only ever told that the key is busy has nothing to take out.
+        if !self.may_stand && !self.intent.may_be_there() {
             return Ok(Released::NotFound);
         }
         let mut turn = store.writer.enter(&store.place, budget).await?;

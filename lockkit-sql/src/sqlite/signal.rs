@@ -51,6 +51,7 @@ mod platform {
     use std::mem::MaybeUninit;
     use std::os::fd::OwnedFd;
     use std::path::Path;
+    use std::slice::Iter;
     use std::time::Duration;
 
     use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
@@ -63,9 +64,17 @@ mod platform {
     /// How often the task asks itself whether anybody still waits.
     const IDLE: Duration = Duration::from_secs(1);
 
-    /// A commit is written before it can be seen; when it cannot be seen yet, the next look comes
-    /// after this many milliseconds.
-    const LOOKS: [u64; 7] = [0, 1, 2, 4, 8, 16, 32];
+    /// A commit is written before it can be seen, and with a slow disk long before. So after a
+    /// write come several looks, after these pauses, whether or not an earlier one saw a change:
+    /// that may have been another commit.
+    const LOOKS: [Duration; 6] = [
+        Duration::from_millis(1),
+        Duration::from_millis(4),
+        Duration::from_millis(16),
+        Duration::from_millis(64),
+        Duration::from_millis(256),
+        Duration::from_millis(750),
+    ];
 
     /// How long a look may wait for the lane.
     const LOOK_BUDGET: Duration = Duration::from_secs(1);
@@ -108,40 +117,40 @@ mod platform {
 
     /// Ends when nobody waits, and when there is nothing to be seen any more.
     async fn watch_until_idle(store: &Weak<Store>, watch: &Receiver) {
-        let Some(mut version) = look(store).await else { return };
-        // What was committed between the beginning of the watch and this look.
-        ring(store);
+        let mut version = None;
+        // What was committed between the beginning of the watch and now is looked for as well.
+        let mut pauses = LOOKS.iter();
         loop {
-            match wait(watch).await {
-                Woken::Written => {}
-                Woken::Idle if someone_waits(store) => continue,
-                Woken::Idle | Woken::Gone => return,
-            }
-            for pause in LOOKS {
-                tokio::time::sleep(Duration::from_millis(pause)).await;
-                let Some(now) = look(store).await else { return };
-                if now != version {
-                    version = now;
-                    ring(store);
-                    break;
-                }
+            let Some(now) = look(store).await else { return };
+            if version != Some(now) {
+                version = Some(now);
+                ring(store);
             }
             // What comes in a burst wakes once.
-            tokio::time::sleep(Duration::from_micros(fastrand::u64(2000..5000))).await;
+            tokio::time::sleep(Duration::from_micros(fastrand::u64(500..2000))).await;
+            pauses = match wait(store, watch, pauses).await {
+                Some(pauses) => pauses,
+                None => return,
+            };
         }
     }
 
-    enum Woken {
-        Written,
-        Gone,
-        Idle,
-    }
-
-    async fn wait(watch: &Receiver) -> Woken {
-        match tokio::time::timeout(IDLE, watch.readable()).await {
-            Ok(Ok(())) if !file_gone(watch) => Woken::Written,
-            Ok(_) => Woken::Gone,
-            Err(_) => Woken::Idle,
+    /// Waits until it is time for the next look. Which pauses come after that one; `None` at the
+    /// end.
+    async fn wait<'a>(
+        store: &Weak<Store>,
+        watch: &Receiver,
+        mut pauses: Iter<'a, Duration>,
+    ) -> Option<Iter<'a, Duration>> {
+        loop {
+            let pause = pauses.next();
+            match tokio::time::timeout(*pause.unwrap_or(&IDLE), watch.readable()).await {
+                Ok(Ok(())) if !file_gone(watch) => return Some(LOOKS.iter()),
+                Ok(_) => return None,
+                Err(_) if pause.is_some() => return Some(pauses),
+                Err(_) if someone_waits(store) => {}
+                Err(_) => return None,
+            }
         }
     }
 
