@@ -59,6 +59,7 @@ mod polls;
 mod runner;
 mod runs;
 mod space;
+mod stall;
 mod subject;
 mod suspend;
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,6 +16,7 @@ use crate::bed::Test;
 use crate::case::Case;
 use crate::leaks::Baseline;
 use crate::space::{Space, parse};
+use crate::stall::Stalls;
 use crate::subject::Subject;
 use crate::{cases, child, runs};
 
@@ -30,6 +32,12 @@ const GRACE: Duration = Duration::from_secs(15);
 /// Cases mostly wait, so more of them than there are processors run at a time; but few enough
 /// that none waits for a processor for long.
 const AT_A_TIME: usize = 6;
+
+/// How often a case is run if it fails while the machine stands still.
+const ATTEMPTS: u32 = 5;
+
+/// The exit code of a case that failed while the machine stood still.
+const STALLED: i32 = 102;
 
 /// What each case did: `runs`, or the reason why it does not apply.
 type Ran = Arc<Mutex<BTreeMap<String, String>>>;
@@ -80,14 +88,38 @@ fn trial(
         ran.lock().unwrap_or_else(PoisonError::into_inner).insert(case.name().to_owned(), outcome);
         match unmet {
             Some(reason) => Ok(Completion::ignored_with(reason)),
-            None => in_own_process(&case, show).map(|()| Completion::Completed),
+            None => repeatedly(&case, show).map(|()| Completion::Completed),
         }
     })
 }
 
+/// Runs a case; again, and alone, if it failed while the machine stood still.
+fn repeatedly(case: &Case, show: bool) -> Result<(), Failed> {
+    for attempt in 1.. {
+        let turn = Turn::wait(case.is_heavy() || attempt > 1);
+        match in_own_process(case, show)? {
+            Outcome::Passed => return Ok(()),
+            Outcome::Stalled(_) if attempt < ATTEMPTS => {
+                eprintln!("{}: the machine stood still, trying again", case.name());
+            }
+            Outcome::Failed(text) | Outcome::Stalled(text) => return Err(text.into()),
+        }
+        drop(turn);
+    }
+    Ok(())
+}
+
+/// How a process that is one case ended.
+enum Outcome {
+    Passed,
+    /// With what it said.
+    Failed(String),
+    /// The same, but the machine was not on time.
+    Stalled(String),
+}
+
 /// Runs this binary again, as `case` alone; ends it and whatever it started if it hangs.
-fn in_own_process(case: &Case, show: bool) -> Result<(), Failed> {
-    let _turn = Turn::wait(case.is_heavy());
+fn in_own_process(case: &Case, show: bool) -> std::io::Result<Outcome> {
     let mut command = Command::new(std::env::current_exe()?);
     command.env(CASE, case.name()).stdin(Stdio::null()).process_group(0);
     if !show {
@@ -101,11 +133,13 @@ fn in_own_process(case: &Case, show: bool) -> Result<(), Failed> {
     let status = wait(&mut process)?;
     let text: String =
         output.into_iter().flatten().filter_map(|thread| thread.join().ok()).collect();
-    match status {
-        Some(status) if status.success() => Ok(()),
-        Some(status) => Err(format!("{}\n({status})", text.trim()).into()),
-        None => Err(format!("{}\n(hangs)", text.trim()).into()),
-    }
+    let text = text.trim();
+    Ok(match status {
+        Some(status) if status.success() => Outcome::Passed,
+        Some(status) if status.code() == Some(STALLED) => Outcome::Stalled(text.to_owned()),
+        Some(status) => Outcome::Failed(format!("{text}\n({status})")),
+        None => Outcome::Failed(format!("{text}\n(hangs)")),
+    })
 }
 
 fn read(mut pipe: impl Read) -> String {
@@ -138,6 +172,19 @@ fn run_case(subject: &'static dyn Subject, name: &str) -> ExitCode {
         eprintln!("there is no case `{name}`");
         return ExitCode::from(101);
     };
+    let stalls = Stalls::watch();
+    let passed = catch_unwind(AssertUnwindSafe(|| run_here(subject, &case)));
+    match (passed, stalls.intolerable()) {
+        (Ok(()), _) => ExitCode::SUCCESS,
+        (Err(_), None) => ExitCode::from(101),
+        (Err(_), Some(time)) => {
+            eprintln!("the machine stood still for {time:?} meanwhile");
+            ExitCode::from(u8::try_from(STALLED).unwrap_or(101))
+        }
+    }
+}
+
+fn run_here(subject: &'static dyn Subject, case: &Case) {
     let runtime = runtime();
     runtime.block_on(async {
         let test = Test::new(subject, capabilities(subject).await);
@@ -148,7 +195,6 @@ fn run_case(subject: &'static dyn Subject, name: &str) -> ExitCode {
     });
     // A case may have left a thread of this runtime blocked on purpose.
     runtime.shutdown_background();
-    ExitCode::SUCCESS
 }
 
 pub(crate) fn runtime() -> tokio::runtime::Runtime {

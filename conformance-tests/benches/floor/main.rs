@@ -67,5 +67,10 @@ async fn measure(title: &str, floor: Arc<dyn Floor>, lock: Arc<dyn DistributedLo
         lines.push(compare(workload, &floor, &lock, ROUNDS, TIME).await);
     }
     println!("{}", table(title, &lines));
-    println!("{ROUNDS} rounds of {TIME:?} each, floor and lock in turns; ratio of the medians.");
+    println!(
+        "{ROUNDS} rounds of {TIME:?} each, floor and lock in turns.\n\
+         ratio: of the median rates, with the least and the greatest of a round; cycles: of the \
+         median cycles.\n\
+         On one key the bare commands are unfair: whoever has just released takes it again."
+    );
 }

@@ -20,6 +20,7 @@ clause! { "contender";
     renewal_never_creates(modes);
     renewal_of_an_expired_claim_is_gone(modes) [Expires];
     renewal_spares_a_successor(modes) [Expires];
+    claim_that_nobody_looks_after_ends(modes) [Expires];
     release_is_right_in_every_state(modes);
     release_spares_a_successor(modes) [Expires];
     linger_keeps_the_key_so_long [Expires];
@@ -152,6 +153,21 @@ async fn renewal_of_an_expired_claim_is_gone(t: Test, mode: Mode) {
     gone(&mut mine, "its time is over").await;
     free_now(&*b, t.brief_in(&key, rival(mode)), "it expired").await;
     assert_eq!(released(&mut mine).await, Released::NotFound);
+}
+
+/// As after a power cut: no engine renews it, releases it or sweeps it.
+async fn claim_that_nobody_looks_after_ends(t: Test, mode: Mode) {
+    let (key, a, b) = (t.key("a"), t.client().await, t.client().await);
+    let mut dead = contend(&a, t.brief_in(&key, mode));
+    let (_, end) = granted(&mut dead, Stage::First).await;
+    drop(dead);
+    refused(&*b, t.brief_in(&key, rival(mode)), "its time is not over").await;
+    let next = grant(&*b, t.brief_in(&key, rival(mode))).await;
+    let now = BootInstant::now();
+    assert!(now >= end, "taken over {:?} before its end", end.since(now));
+    let late = now.since(end);
+    assert!(late <= t.granularity() + SLACK, "freed {late:?} after its end");
+    release(&next).await;
 }
 
 async fn renewal_spares_a_successor(t: Test, mode: Mode) {

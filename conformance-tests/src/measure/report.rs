@@ -17,7 +17,11 @@ pub struct Line {
     pub floor_rate: f64,
     /// Median over the rounds of the lock's cycles per second.
     pub lock_rate: f64,
-    /// The least and the greatest ratio of one round.
+    /// Median over the rounds of the floor's median cycle, in nanoseconds.
+    pub floor_cycle: f64,
+    /// Median over the rounds of the lock's median cycle, in nanoseconds.
+    pub lock_cycle: f64,
+    /// The least and the greatest ratio of the rates of one round.
     pub spread: (f64, f64),
     /// All cycles of the floor, in nanoseconds.
     pub floor: Histogram<u64>,
@@ -31,17 +35,25 @@ impl Line {
         let ratios = sorted(ratios.collect());
         Self {
             workload,
-            floor_rate: median(floor),
-            lock_rate: median(lock),
+            floor_rate: median(floor, Round::rate),
+            lock_rate: median(lock, Round::rate),
+            floor_cycle: median(floor, Round::cycle),
+            lock_cycle: median(lock, Round::cycle),
             spread: (ratios[0], ratios[ratios.len() - 1]),
             floor: together(floor),
             lock: together(lock),
         }
     }
 
-    /// The ratio of the medians: 1.0 is as fast as the bare commands.
+    /// The ratio of the median rates: 1.0 is as fast as the bare commands.
     pub fn ratio(&self) -> f64 {
         self.lock_rate / self.floor_rate
+    }
+
+    /// The ratio of the median cycles, the medians over the rounds of each round's median: what
+    /// else the machine did shows less in it than in a rate.
+    pub fn ratio_of_cycles(&self) -> f64 {
+        self.floor_cycle / self.lock_cycle
     }
 }
 
@@ -50,9 +62,9 @@ fn sorted(mut numbers: Vec<f64>) -> Vec<f64> {
     numbers
 }
 
-fn median(rounds: &[Round]) -> f64 {
-    let rates = sorted(rounds.iter().map(Round::rate).collect());
-    rates[rates.len() / 2]
+fn median(rounds: &[Round], of: impl Fn(&Round) -> f64) -> f64 {
+    let numbers = sorted(rounds.iter().map(of).collect());
+    numbers[numbers.len() / 2]
 }
 
 fn together(rounds: &[Round]) -> Histogram<u64> {
@@ -68,12 +80,13 @@ pub fn table(title: &str, lines: &[Line]) -> String {
     let mut text = format!("{title}\n");
     let _ = writeln!(
         text,
-        "{:<16} {:>11} {:>11} {:>6} {:>13}   {:>9} {:>9} {:>9} {:>9}",
+        "{:<14} {:>9} {:>9} {:>6} {:>12} {:>7} {:>9} {:>9} {:>9} {:>9}",
         "",
         "bare 1/s",
         "lock 1/s",
         "ratio",
         "(min-max)",
+        "cycles",
         "bare p50",
         "bare p99",
         "lock p50",
@@ -89,10 +102,11 @@ pub fn table(title: &str, lines: &[Line]) -> String {
         let [c, d] = [0.5, 0.99].map(|q| nanos(line.lock.value_at_quantile(q)));
         let _ = writeln!(
             text,
-            "{name:<16} {:>11.0} {:>11.0} {:>6.2} {spread:>13}   {a:>9} {b:>9} {c:>9} {d:>9}",
+            "{name:<14} {:>9.0} {:>9.0} {:>6.2} {spread:>12} {:>7.2} {a:>9} {b:>9} {c:>9} {d:>9}",
             line.floor_rate,
             line.lock_rate,
-            line.ratio()
+            line.ratio(),
+            line.ratio_of_cycles()
         );
     }
     text

@@ -37,6 +37,11 @@ impl Round {
     pub fn rate(&self) -> f64 {
         self.cycles.len() as f64 / self.took.as_secs_f64()
     }
+
+    /// The median cycle, in nanoseconds.
+    pub fn cycle(&self) -> f64 {
+        self.cycles.value_at_quantile(0.5) as f64
+    }
 }
 
 /// How long a task without a lock library waits before it asks again for a busy key.
