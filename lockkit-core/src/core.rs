@@ -1,7 +1,7 @@
 //! What all backends have in common.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::capability::Capabilities;
@@ -17,6 +17,7 @@ use crate::error::Error;
 use crate::event::{Emitter, EventKind, Events};
 use crate::request::Request;
 use crate::settings::Settings;
+use crate::sync::lock;
 
 /// What all backends have in common: description, defaults, live claims, events.
 ///
@@ -35,6 +36,7 @@ pub(crate) struct Shared {
     pub(crate) owners: Owners,
     pub(crate) events: Emitter,
     pub(crate) background: Background,
+    warnings: Mutex<Vec<Arc<str>>>,
     closed: AtomicBool,
     /// Since when the store has not answered, in nanoseconds after boot; zero if it does.
     unavailable_since: AtomicU64,
@@ -56,6 +58,7 @@ impl Core {
             queue: LocalQueue::default(),
             owners: Owners::default(),
             background: Background::default(),
+            warnings: Mutex::default(),
             closed: AtomicBool::new(false),
             unavailable_since: AtomicU64::new(0),
         }))
@@ -78,7 +81,19 @@ impl Core {
 
     /// Tells that something works but is dangerous: what it is, and what would be right.
     pub fn warn(&self, message: impl Into<Arc<str>>) {
-        self.0.events.emit(|| (None, EventKind::Warning { message: message.into() }));
+        let message = message.into();
+        let mut warnings = lock(&self.0.warnings);
+        if !warnings.contains(&message) {
+            warnings.push(Arc::clone(&message));
+        }
+        drop(warnings);
+        self.0.events.emit(|| (None, EventKind::Warning { message }));
+    }
+
+    /// What was warned of so far, each once: also what was found while connecting, before anybody
+    /// could listen to the events.
+    pub fn warnings(&self) -> Vec<Arc<str>> {
+        lock(&self.0.warnings).clone()
     }
 
     /// How many waiters stand in this client's local queues.

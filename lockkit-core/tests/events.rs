@@ -84,3 +84,15 @@ async fn gauges_return_to_zero() {
     eventually("all is cleaned up", || lock.core().cleaning_up() == 0).await;
     assert_eq!(gauges(&mut events), (0, 0));
 }
+
+#[tokio::test]
+async fn warnings_are_kept_for_those_who_come_later() {
+    let memory = lockkit_core::Memory::new();
+    memory.core().warn("the disk is of paper");
+    memory.core().warn("the disk is of paper");
+    let mut events = memory.core().events();
+    memory.core().warn("it rains");
+    assert_eq!(memory.core().warnings().len(), 2);
+    let event = events.recv().await.unwrap();
+    assert!(matches!(event.kind, EventKind::Warning { message } if &*message == "it rains"));
+}

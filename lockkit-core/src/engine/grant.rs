@@ -124,6 +124,10 @@ impl LiveClaim {
         if !matches!(state.phase, Phase::Waiting { .. }) {
             return Err(offer);
         }
+        if matches!(offer, Phase::Entered(_)) {
+            // This claim's own traces are taken out behind it.
+            self.begin_clean_up(&mut state);
+        }
         let by = self.collect_by(&offer);
         let waker = match std::mem::replace(&mut state.phase, offer) {
             Phase::Waiting { waker } => waker,
