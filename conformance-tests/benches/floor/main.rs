@@ -21,7 +21,7 @@ use conformance_tests::measure::{Floor, ROUNDS, Workload, compare, table};
 use lockkit_core::DistributedLock;
 
 /// How long each side of one round lasts.
-const TIME: Duration = Duration::from_millis(400);
+const TIME: Duration = Duration::from_millis(300);
 
 const WORKLOADS: [Workload; 3] = [
     Workload::Uncontended { tasks: 1 },

@@ -10,7 +10,7 @@ use super::report::Line;
 use super::workload::{Round, Workload};
 
 /// How many rounds there are at least.
-pub const ROUNDS: usize = 9;
+pub const ROUNDS: usize = 15;
 
 /// Runs `workload` on the floor and on the lock in turns, `rounds` times (at least seven), each
 /// for about `time`; who comes first changes from round to round.
