@@ -9,11 +9,12 @@ use crate::clock::{BootInstant, Clock};
 use crate::contender::{Claim, Contender};
 use crate::engine::acquire::Acquire;
 use crate::engine::background::Background;
+use crate::engine::exchange::Exchange;
 use crate::engine::live::LiveClaim;
 use crate::engine::owners::Owners;
 use crate::engine::queue::LocalQueue;
-use crate::engine::terms;
-use crate::error::Error;
+use crate::engine::{terms, thread};
+use crate::error::{Error, Result};
 use crate::event::{Emitter, EventKind, Events};
 use crate::request::Request;
 use crate::settings::Settings;
@@ -106,6 +107,24 @@ impl Core {
         self.0.background.count()
     }
 
+    /// Runs an exchange with the store that belongs to no claim (a ping, say) inside the lock
+    /// thread's runtime context, where the client's connections live: the caller may be on any
+    /// executor.
+    ///
+    /// # Errors
+    /// Those of `future`; and if the lock thread cannot be started.
+    ///
+    /// # Cancel safety
+    /// As `future`.
+    pub async fn run<T>(
+        &self,
+        future: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        thread::lock_thread()?;
+        let mut exchange = Exchange::new(future);
+        std::future::poll_fn(|cx| exchange.poll(cx)).await
+    }
+
     /// Acquires what `request` asks for, through the contender that `contend` makes.
     ///
     /// Returns at once; the future does the work. It is `'static`: it borrows neither the
@@ -143,7 +162,7 @@ impl Shared {
     }
 
     /// Notes what an exchange with the store came to, for the times without an answer.
-    pub(crate) fn note<T>(&self, result: &Result<T, Error>) {
+    pub(crate) fn note<T>(&self, result: &Result<T>) {
         match result {
             Err(Error::Unavailable(_)) => self.note_silence(),
             _ if self.unavailable_since.load(Ordering::Relaxed) != 0 => self.note_answer(),

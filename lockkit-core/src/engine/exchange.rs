@@ -25,7 +25,7 @@ impl<T> Exchange<T> {
     /// Polls it; must not be called again once it was ready.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<T>> {
         let Some(future) = &mut self.0 else { return Poll::Pending };
-        let _context = thread::running().map(|thread| thread.handle().enter());
+        let _context = thread::context();
         // A driver that panics must not take the lock thread or the claim's clean-up with it.
         let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx)));
         let result = match polled {
@@ -51,7 +51,7 @@ impl<T> Drop for Exchange<T> {
     fn drop(&mut self) {
         if let Some(future) = self.0.take() {
             // Pooled connections and timers need a runtime to be dropped in.
-            let _context = thread::running().map(|thread| thread.handle().enter());
+            let _context = thread::context();
             drop(future);
         }
     }

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex, OnceLock};
 
-use tokio::runtime::{Builder, Handle};
+use tokio::runtime::{Builder, EnterGuard, Handle};
 
 use crate::engine::timers::Timers;
 use crate::error::{Error, Result};
@@ -44,6 +44,12 @@ pub(crate) fn running() -> Option<&'static LockThread> {
     THREAD.get().filter(|thread| thread.process == std::process::id())
 }
 
+/// Makes the lock thread's runtime the current one, if it was started. Without the look at the
+/// process (a system call): after a fork nothing comes of it, and nothing bad.
+pub(crate) fn context() -> Option<EnterGuard<'static>> {
+    THREAD.get().map(|thread| thread.handle.enter())
+}
+
 fn start() -> Result<&'static LockThread> {
     let _one_at_a_time = lock(&STARTING);
     if let Some(thread) = THREAD.get() {
@@ -65,6 +71,7 @@ fn start() -> Result<&'static LockThread> {
 }
 
 impl LockThread {
+    #[cfg(feature = "testing")]
     pub(crate) fn handle(&self) -> &Handle {
         &self.handle
     }

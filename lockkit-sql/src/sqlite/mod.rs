@@ -184,18 +184,27 @@ impl DistributedLock for SqliteLock {
     }
 
     async fn ping(&self) -> Result<()> {
-        self.store.probe(self.budget()).await
+        let (store, budget) = (Arc::clone(&self.store), self.budget());
+        self.core.run(async move { store.probe(budget).await }).await
     }
 
     async fn inspect(&self, key: &Key) -> Result<Option<Holder>> {
-        Ok(self.store.look(key, self.budget()).await?.holder())
+        let (store, key, budget) = (Arc::clone(&self.store), key.clone(), self.budget());
+        let seen = self.core.run(async move { store.look(&key, budget).await }).await?;
+        Ok(seen.holder())
     }
 
     async fn force_release(&self, key: &Key, which: Which) -> Result<bool> {
-        self.store.force(key, which, self.budget()).await
+        let (store, key, budget) = (Arc::clone(&self.store), key.clone(), self.budget());
+        self.core.run(async move { store.force(&key, which, budget).await }).await
     }
 
     async fn disconnect(&self) {
-        let _ = tokio::time::timeout(self.budget(), self.store.close()).await;
+        let (store, budget) = (Arc::clone(&self.store), self.budget());
+        let close = async move {
+            let _ = tokio::time::timeout(budget, store.close()).await;
+            Ok(())
+        };
+        let _ = self.core.run(close).await;
     }
 }
