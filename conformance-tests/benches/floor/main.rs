@@ -1,6 +1,6 @@
 //! `cargo bench --bench floor -- sqlite`: a backend next to the bare commands of its store.
 //!
-//! - `memory`, `sqlite [--dir DIR]`: the comparison.
+//! - `memory`, `sqlite [--dir DIR]`: the comparison, on one processor and then on all.
 //! - `held [--seconds N] [--dir DIR]`: what held locks cost while nothing happens.
 #![allow(
     clippy::print_stdout,
@@ -29,15 +29,50 @@ const WORKLOADS: [Workload; 3] = [
     Workload::Contended { tasks: 8 },
 ];
 
-#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
-async fn main() -> ExitCode {
+/// What the comparison is run with a second time, in a process of its own.
+const ONE_PROCESSOR: &str = "--one-processor";
+
+fn main() -> ExitCode {
     // Cargo adds `--bench`.
     let args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
+    let what = args.first().map(String::as_str);
+    if args.iter().any(|arg| arg == ONE_PROCESSOR) {
+        stay_on_one_processor();
+        println!("\nOn one processor: what the work costs.");
+    } else if matches!(what, Some("memory" | "sqlite")) {
+        again_on_one_processor(&args);
+        println!(
+            "\nOn all processors: with SQLite, most of a cycle is four switches between threads, \
+             and where the system puts them decides more than either side's work."
+        );
+    }
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(2).enable_all().build().expect("a runtime");
+    runtime.block_on(run(what, &args))
+}
+
+/// Threads that are started later stay there too.
+fn stay_on_one_processor() {
+    let allowed = rustix::thread::sched_getaffinity(None).expect("the allowed processors");
+    let first = (0..rustix::thread::CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu));
+    let mut one = rustix::thread::CpuSet::new();
+    one.set(first.expect("a processor"));
+    rustix::thread::sched_setaffinity(None, &one).expect("to stay on one processor");
+}
+
+/// In a process of its own, since the lock thread starts once per process.
+fn again_on_one_processor(args: &[String]) {
+    let myself = std::env::current_exe().expect("the path of this program");
+    let status = std::process::Command::new(myself).args(args).arg(ONE_PROCESSOR).status();
+    assert!(status.is_ok_and(|status| status.success()), "the run on one processor failed");
+}
+
+async fn run(what: Option<&str>, args: &[String]) -> ExitCode {
     let option = |name: &str| {
         let at = args.iter().position(|arg| arg == name)?;
         args.get(at + 1).cloned()
     };
-    match args.first().map(String::as_str) {
+    match what {
         Some("memory") => {
             let (floor, lock) = memory::both();
             measure("memory: a mutexed map", floor, lock).await;
