@@ -4,6 +4,17 @@ use std::time::{Duration, Instant};
 
 use lockkit_core::{BootInstant, DistributedLock, Error, Guard, LockExt, Request, Result};
 
+/// Asserts a promise of safety: that it is broken is final, also on a machine that stood still.
+macro_rules! safe {
+    ($holds:expr, $($text:tt)+) => {
+        if !$holds {
+            $crate::stall::violated();
+            panic!($($text)+);
+        }
+    };
+}
+pub(crate) use safe;
+
 /// What `future` gives, unless it takes longer than `limit`.
 pub(crate) async fn within<T>(limit: Duration, what: &str, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(limit, future).await {

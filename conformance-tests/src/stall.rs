@@ -1,15 +1,24 @@
 //! Notices when the machine, not the backend, was late.
 //!
 //! A thread that only sleeps says how late it woke up. What a case measured while the machine
-//! stood still proves nothing about a backend: such a failure is tried again, alone. A success is
-//! one in any case, and a failure on a machine that was on time is final.
+//! stood still proves nothing about a backend's *timing*: such a failure is tried again, alone.
+//! A failure on a machine that was on time is final, and so is a broken promise of safety (see
+//! [`safe!`](crate::check::safe)) on any machine: a holder that stalls is what locks must bear.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// How late a machine may be, as the contract says: what a call may take beyond its timeout.
 const TOLERABLE: Duration = Duration::from_millis(50);
+
+/// Whether a promise of safety was seen broken.
+static VIOLATED: AtomicBool = AtomicBool::new(false);
+
+/// Makes the failure that follows final.
+pub(crate) fn violated() {
+    VIOLATED.store(true, Ordering::SeqCst);
+}
 
 const STEP: Duration = Duration::from_millis(5);
 
@@ -34,8 +43,11 @@ impl Stalls {
         Self { longest }
     }
 
-    /// The longest time that the machine stood still, if it was too long.
-    pub(crate) fn intolerable(&self) -> Option<Duration> {
+    /// The longest time that the machine stood still, if that excuses a failure.
+    pub(crate) fn excuse(&self) -> Option<Duration> {
+        if VIOLATED.load(Ordering::SeqCst) {
+            return None;
+        }
         let longest = Duration::from_micros(self.longest.load(Ordering::Relaxed));
         (longest > TOLERABLE).then_some(longest)
     }

@@ -4,7 +4,7 @@ use lockkit_core::{LockExt, Mode, Which};
 
 use crate::bed::{Client, Test, close};
 use crate::case::clause;
-use crate::check::{grant, refused, release, until};
+use crate::check::{grant, refused, release, safe, until};
 
 clause! { "fence";
     grows_over_releases(modes) [Fenced];
@@ -28,7 +28,7 @@ impl Fences {
     fn add(&mut self, fence: Option<u64>, after: &str) {
         let fence = fence.expect("the backend says it has fences");
         let last = self.0.last().copied();
-        assert!(last.is_none_or(|last| fence > last), "{fence} after {last:?}, after {after}");
+        safe!(last.is_none_or(|last| fence > last), "{fence} after {last:?}, after {after}");
         self.0.push(fence);
     }
 
@@ -157,6 +157,6 @@ async fn store_refuses_the_late_writer(t: Test) {
     let late = grant(&*a, t.brief(&key).renew(false)).await;
     until(late.deadline().expect("a live claim")).await;
     let next = grant(&*b, t.brief(&key)).await;
-    assert!(next.fence() > late.fence(), "the store would take the late write");
+    safe!(next.fence() > late.fence(), "the store would take the late write");
     release(&next).await;
 }

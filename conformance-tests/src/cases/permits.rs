@@ -9,7 +9,7 @@ use lockkit_core::{BootInstant, Error, LockExt, Mode, Request};
 
 use crate::bed::{SLACK, Test};
 use crate::case::clause;
-use crate::check::{error, free_now, grant, grant_free, refused, release, timed, within};
+use crate::check::{error, free_now, grant, grant_free, refused, release, safe, timed, within};
 
 clause! { "permits";
     exactly_as_many_as_the_limit [Permits];
@@ -90,14 +90,14 @@ async fn released_permit_lets_one_in(t: Test) {
     let mut one = tokio::spawn(b.acquire(request()));
     let mut two = tokio::spawn(b.acquire(request()));
     tokio::time::sleep(Duration::from_millis(150)).await;
-    assert!(!one.is_finished() && !two.is_finished(), "three holders of two permits");
+    safe!(!one.is_finished() && !two.is_finished(), "three holders of two permits");
     release(&first).await;
     let next = within(t.prompt(), "a released permit lets one in", async {
         tokio::select! { next = &mut one => (next, two), next = &mut two => (next, one) }
     });
     let (next, mut other) = next.await;
     let early = tokio::time::timeout(Duration::from_millis(150), &mut other).await;
-    assert!(early.is_err(), "one released permit let two in");
+    safe!(early.is_err(), "one released permit let two in");
     release(&second).await;
     let last = within(t.prompt(), "the other released permit", other).await;
     release(&next.unwrap().expect("a permit")).await;

@@ -6,7 +6,7 @@ use lockkit_core::{BootInstant, Guard};
 
 use crate::bed::{PATIENCE, SLACK, Test};
 use crate::case::clause;
-use crate::check::{grant, grant_free, refused, release};
+use crate::check::{grant, grant_free, refused, release, safe};
 use crate::child::Order;
 
 clause! { "processes";
@@ -104,7 +104,7 @@ async fn stopped_holder_is_told_and_touches_nothing(t: Test) {
     tokio::time::sleep(t.ttl()).await;
     child.go_on();
     let woken = BootInstant::now();
-    assert!(!child.is_held("a").await, "it believes to hold what another process holds");
+    safe!(!child.is_held("a").await, "it believes to hold what another process holds");
     let lost = child.hear("a", "lost", SLACK * 2).await;
     assert_eq!(lost.rest, "expired");
     let late = lost.at.since(woken);
@@ -136,7 +136,7 @@ async fn stopped_holder_is_fenced_off(t: Test) {
     let (child, stale, guard) = overtake_stopped(&t, &key).await;
     assert!(store.write(guard.fence().expect("a fence")), "the holder's write was refused");
     child.go_on();
-    assert!(!store.write(stale), "the write of a holder that came back too late was taken");
+    safe!(!store.write(stale), "the write of a holder that came back too late was taken");
     release(&guard).await;
 }
 
