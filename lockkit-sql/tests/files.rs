@@ -121,6 +121,83 @@ async fn paths_that_cannot_be() {
     is_configuration(&refusal(&lock).await, "is not a directory");
 }
 
+/// A mount that ends with the test.
+#[cfg(target_os = "linux")]
+struct Mounted<'a>(&'a Path);
+
+#[cfg(target_os = "linux")]
+impl<'a> Mounted<'a> {
+    fn bind(from: &Path, to: &'a Path) -> Option<Self> {
+        let done = Command::new("mount").arg("--bind").args([from, to]).status();
+        done.is_ok_and(|status| status.success()).then_some(Self(to))
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(self.0).status();
+    }
+}
+
+/// Each path would have a log of its own: two holders of one key.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_second_path_to_the_file_is_refused() {
+    let file = File::new();
+    let lock = file.lock();
+    lock.ping().await.unwrap();
+    let other = file.dir.path().join("other.db");
+    std::fs::hard_link(&file.path, &other).unwrap();
+    for path in [&file.path, &other] {
+        let lock = SqliteLock::open(path, Settings::default()).unwrap();
+        is_configuration(&refusal(&lock).await, "more than one hard link");
+        let pool =
+            SqlitePoolOptions::new().connect_lazy_with(SqliteConnectOptions::new().filename(path));
+        let options = SqliteOptions::default();
+        let lock = SqliteLock::from_pool(&pool, Settings::default(), options).unwrap();
+        is_configuration(&refusal(&lock).await, "more than one hard link");
+    }
+    std::fs::remove_file(&other).unwrap();
+    file.lock().acquire("k").await.unwrap().release().await.unwrap();
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_mount_of_the_file_alone_is_refused() {
+    if !rustix::process::getuid().is_root() {
+        println!("NOT TESTED: only root can mount; hard links are tested all the same");
+        return;
+    }
+    let (file, container) = (File::new(), tempfile::tempdir().unwrap());
+    file.lock().ping().await.unwrap();
+
+    let path = container.path().join("a b.db");
+    std::fs::write(&path, "").unwrap();
+    let Some(mounted) = Mounted::bind(&file.path, &path) else {
+        println!("NOT TESTED: nothing can be mounted here; hard links are tested all the same");
+        return;
+    };
+    let link = container.path().join("link.db");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    for path in [&path, &link] {
+        let lock = SqliteLock::open(path, Settings::default()).unwrap();
+        is_configuration(&refusal(&lock).await, "mount the directory");
+    }
+    drop(mounted);
+
+    // The directory, as it should be: one lock.
+    let dir = container.path().join("dir");
+    std::fs::create_dir(&dir).unwrap();
+    let _mounted = Mounted::bind(file.dir.path(), &dir).unwrap();
+    let inside = SqliteLock::open(dir.join("locks.db"), Settings::default()).unwrap();
+    let guard = file.lock().acquire("k").await.unwrap();
+    assert!(inside.try_acquire("k").await.unwrap().is_none());
+    guard.release().await.unwrap();
+    inside.acquire("k").await.unwrap().release().await.unwrap();
+    assert!(inside.close(BUDGET).await);
+}
+
 #[tokio::test]
 async fn without_migrate_nothing_is_created() {
     let file = File::new();

@@ -1,4 +1,4 @@
-//! The file behind a path: which one it is now, and where it lies.
+//! The file behind a path: which one it is now, where it lies, and that it has no second path.
 
 use std::path::Path;
 
@@ -40,9 +40,93 @@ pub(super) async fn check_file_system(path: &Path) -> Result<()> {
     )))
 }
 
+/// Refuses a file that can be reached by another path as well. SQLite names the log and its index
+/// after the path, so each path would have a log of its own, and neither would see the claims of
+/// the other.
+pub(super) async fn check_single_path(path: &Path) -> Result<()> {
+    let place = path.to_owned();
+    let found = tokio::task::spawn_blocking(move || second_path(&place)).await;
+    let Ok(Some(why)) = found else { return Ok(()) };
+    Err(Error::configuration(format!(
+        "`{}` {why}: SQLite keeps files beside it that are named after its path, and locks taken \
+         through another path would not exclude those taken through this one",
+        path.display()
+    )))
+}
+
+/// Why there may be another path to the file, and what to do about it. A file that is still to be
+/// created has one path only.
+fn second_path(path: &Path) -> Option<&'static str> {
+    if has_hard_links(path) {
+        return Some("has more than one hard link; remove the others (a symbolic link is fine)");
+    }
+    platform::is_mount_point(path).then_some(
+        "is mounted by itself; mount the directory that it lies in, never the file alone",
+    )
+}
+
+#[cfg(unix)]
+fn has_hard_links(path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+
+    std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.nlink() > 1)
+}
+
+#[cfg(not(unix))]
+fn has_hard_links(_: &Path) -> bool {
+    false
+}
+
 #[cfg(target_os = "linux")]
 mod platform {
-    use std::path::Path;
+    use std::ffi::OsString;
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    use std::path::{Path, PathBuf};
+
+    use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+
+    /// Whether something is mounted on just this file.
+    pub(super) fn is_mount_point(path: &Path) -> bool {
+        if path.is_dir() {
+            return false;
+        }
+        match statx(CWD, path, AtFlags::empty(), StatxFlags::empty()) {
+            Ok(file) if file.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT) => {
+                file.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)
+            }
+            // Kernels before 5.8, and sandboxes that forbid the call.
+            _ => is_listed(path),
+        }
+    }
+
+    fn is_listed(path: &Path) -> bool {
+        let Ok(path) = path.canonicalize() else { return false };
+        let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+        mount_points(&table).any(|point| point == path)
+    }
+
+    /// The fifth word of each line of `/proc/self/mountinfo`.
+    pub(super) fn mount_points(table: &[u8]) -> impl Iterator<Item = PathBuf> {
+        let words = table
+            .split(|byte| *byte == b'\n')
+            .filter_map(|line| line.split(|byte| *byte == b' ').nth(4));
+        words.map(|word| PathBuf::from(unescape(word)))
+    }
+
+    /// White space and backslashes are written there as a backslash and three octal digits.
+    fn unescape(word: &[u8]) -> OsString {
+        let mut bytes = Vec::with_capacity(word.len());
+        let mut rest = word;
+        while let [first, after @ ..] = rest {
+            let digits = after.get(..3).filter(|_| *first == b'\\');
+            let byte = digits
+                .and_then(|digits| std::ffi::OsStr::from_bytes(digits).to_str())
+                .and_then(|digits| u8::from_str_radix(digits, 8).ok());
+            bytes.push(byte.unwrap_or(*first));
+            rest = if byte.is_some() { &after[3..] } else { after };
+        }
+        OsString::from_vec(bytes)
+    }
 
     /// The kind of file system that `path` lies on, if it is one that machines share.
     pub(super) fn shared_file_system(path: &Path) -> Option<&'static str> {
@@ -83,6 +167,10 @@ mod platform {
 mod platform {
     use std::path::Path;
 
+    pub(super) fn is_mount_point(_: &Path) -> bool {
+        false
+    }
+
     pub(super) fn shared_file_system(_: &Path) -> Option<&'static str> {
         None
     }
@@ -103,6 +191,15 @@ mod tests {
         for local in [0xef53, 0x0102_1994, 0x9123_683e, 0x5846_5342, 0x794c_7630] {
             assert_eq!(platform::kind(local), None);
         }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn mount_points_are_read_from_the_table() {
+        let table = b"36 35 98:0 /a /mnt/a\\040b\\134c rw - ext3 /dev/root rw\n\n1 2 0:1 / / rw\n\
+            3 2 0:1 / /x\\ rw";
+        let points: Vec<_> = platform::mount_points(table).collect();
+        assert_eq!(points, ["/mnt/a b\\c", "/", "/x\\"].map(std::path::PathBuf::from));
     }
 
     #[tokio::test]

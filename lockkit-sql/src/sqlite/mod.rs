@@ -42,8 +42,11 @@ pub use self::url::SqliteOptions;
 ///
 /// Clones are the same client.
 ///
-/// - The file must lie on a local file system. Containers may share it; machines must not, and
-///   file systems that machines share are refused.
+/// - The file must lie on a local file system. Machines must not share it, and file systems that
+///   machines share are refused.
+/// - Containers may share it: mount the directory, never the file alone. SQLite names the files
+///   beside it after its path, so a file with a second path, by a mount of its own or by a hard
+///   link, is refused. Symbolic links are fine.
 /// - The application may keep tables of its own in the same file.
 /// - Rows may be deleted by hand: the holder is told within TTL/3, and the key is free. Whoever
 ///   deletes the file deletes `-wal` and `-shm` beside it as well, as always with SQLite.
