@@ -175,6 +175,24 @@ async fn a_release_wakes_waiters_of_other_clients() {
     assert!(slowest < Duration::from_secs(2), "{slowest:?}");
 }
 
+/// The log lies beside the file, not beside the link.
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_wakes_waiters_behind_a_symbolic_link() {
+    let (file, link) = (File::new(), File::new());
+    // Before there is a file.
+    std::os::unix::fs::symlink(&file.path, &link.path).unwrap();
+    let (lock, waiting) = (file.lock(), patient(&link));
+    waiting.ping().await.unwrap();
+    assert!(file.path.is_file());
+    for _ in 0..10 {
+        let guard = lock.acquire("k").await.unwrap();
+        let free = async { guard.release().await.unwrap() };
+        let took = hand_over(&waiting, Mode::Exclusive, free).await;
+        assert!(took < Duration::from_secs(2), "{took:?}");
+    }
+}
+
 /// A commit that waits for the disk can be seen only a while after it was written.
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread")]

@@ -198,6 +198,31 @@ async fn a_mount_of_the_file_alone_is_refused() {
     assert!(inside.close(BUDGET).await);
 }
 
+/// A link that is turned to another file leads newcomers there: the holder is told, and comes
+/// back to the file that the others use.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_link_that_is_turned_to_another_file_is_noticed() {
+    let file = File::new();
+    let link = file.dir.path().join("link.db");
+    let turn = |to: &Path| {
+        let _ = std::fs::remove_file(&link);
+        std::os::unix::fs::symlink(to, &link).unwrap();
+    };
+    turn(&file.path);
+    let lock = SqliteLock::open(&link, Settings::default()).unwrap();
+    let mut holder = contend(&lock, "k", Mode::Exclusive, 30_000);
+    try_once(&mut holder).await.unwrap();
+    assert!(matches!(holder.renew(BUDGET).await.unwrap(), Renewal::Extended(_)));
+
+    let new = file.dir.path().join("new.db");
+    turn(&new);
+    assert!(!matches!(holder.renew(BUDGET).await.unwrap(), Renewal::Extended(_)));
+    try_once(&mut contend(&lock, "k", Mode::Exclusive, 30_000)).await.unwrap();
+    let direct = SqliteLock::open(&new, Settings::default()).unwrap();
+    assert!(try_once(&mut contend(&direct, "k", Mode::Exclusive, 30_000)).await.is_none());
+}
+
 #[tokio::test]
 async fn without_migrate_nothing_is_created() {
     let file = File::new();

@@ -91,6 +91,9 @@ mod platform {
     fn watch(path: &Path) -> Result<OwnedFd, Errno> {
         let fd = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         let gone = WatchFlags::ATTRIB | WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF;
+        // SQLite follows symbolic links first, and names the log after what it finds. The path of
+        // the client itself stays: a link that is turned to another file must be noticed.
+        let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let mut log = path.as_os_str().to_owned();
         log.push("-wal");
         // With write-ahead logging, writes to the file itself only move what was committed.
