@@ -364,3 +364,24 @@ async fn pools_are_understood() {
     assert!(matches!(holder.renew(BUDGET).await.unwrap(), Renewal::Extended(_)));
     drop(taken);
 }
+
+/// A key is a pragma among others, and what anybody prints must not hold it.
+#[tokio::test]
+async fn nothing_tells_the_key_of_a_pool() {
+    let file = File::new();
+    let options = SqliteConnectOptions::new()
+        .filename(&file.path)
+        .create_if_missing(true)
+        .pragma("key", "'hunter2'");
+    let pool = SqlitePoolOptions::new().connect_lazy_with(options);
+    let lock = SqliteLock::from_pool(&pool, Settings::default(), SqliteOptions::default()).unwrap();
+    let mut contender = contend(&lock, "k", Mode::Exclusive, 30_000);
+    try_once(&mut contender).await.unwrap();
+    let guard = lock.acquire("g").await.unwrap();
+    file.delete();
+    std::fs::write(&file.path, "no database any more ".repeat(500)).unwrap();
+    let error = refusal(&lock).await;
+    let printed = format!("{lock:?} {contender:?} {guard:?} {error} {error:?}");
+    assert!(printed.contains("locks.db"), "{printed}");
+    assert!(!printed.contains("hunter2"), "{printed}");
+}

@@ -1,5 +1,6 @@
 //! What the claims of one client share: where the table is, and the connections to it.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -17,7 +18,6 @@ use super::table::TableName;
 use super::url::SqliteOptions;
 
 /// Where the table is.
-#[derive(Debug)]
 pub(super) struct Place {
     pub(super) path: PathBuf,
     pub(super) connect: SqliteConnectOptions,
@@ -49,6 +49,16 @@ impl Place {
             options,
             boot: Boot::read()?,
         })
+    }
+}
+
+/// The options of the connections stay out: an encryption key is a pragma among them.
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Place")
+            .field("path", &self.path)
+            .field("table", &self.table.as_str())
+            .finish_non_exhaustive()
     }
 }
 
