@@ -9,7 +9,6 @@ use crate::clock::{BootInstant, Clock};
 use crate::contender::{Claim, Contender};
 use crate::engine::acquire::Acquire;
 use crate::engine::background::Background;
-use crate::engine::exchange::Exchange;
 use crate::engine::live::LiveClaim;
 use crate::engine::owners::Owners;
 use crate::engine::queue::LocalQueue;
@@ -26,6 +25,9 @@ use crate::sync::lock;
 /// owners and its event stream.
 #[derive(Debug, Clone)]
 pub struct Core(Arc<Shared>);
+
+/// Wake-ups get lost; who asks more seldom than this waits for nothing.
+const LONGEST_POLL: Duration = Duration::from_secs(3600);
 
 /// The inside of a [`Core`].
 #[derive(Debug)]
@@ -50,7 +52,11 @@ impl Core {
     }
 
     /// As [`Core::new`], on another clock.
-    pub fn with_clock(capabilities: Capabilities, settings: Settings, clock: Clock) -> Self {
+    pub fn with_clock(capabilities: Capabilities, mut settings: Settings, clock: Clock) -> Self {
+        // Neither spinning nor sums that overflow.
+        let (min, max) = settings.poll;
+        let min = min.clamp(Duration::from_millis(1), LONGEST_POLL);
+        settings.poll = (min, max.clamp(min, LONGEST_POLL));
         Self(Arc::new(Shared {
             events: Emitter::new(capabilities.name),
             capabilities,
@@ -107,22 +113,26 @@ impl Core {
         self.0.background.count()
     }
 
-    /// Runs an exchange with the store that belongs to no claim (a ping, say) inside the lock
-    /// thread's runtime context, where the client's connections live: the caller may be on any
-    /// executor.
+    /// Runs an exchange with the store that belongs to no claim (a ping, say) on the lock thread,
+    /// where the client's connections live: the caller may be on any executor, and a caller that
+    /// stops polling keeps no connection from others.
     ///
     /// # Errors
     /// Those of `future`; and if the lock thread cannot be started.
     ///
     /// # Cancel safety
-    /// As `future`.
+    /// The future goes on when this call is dropped.
     pub async fn run<T>(
         &self,
         future: impl Future<Output = Result<T>> + Send + 'static,
-    ) -> Result<T> {
-        thread::lock_thread()?;
-        let mut exchange = Exchange::new(future);
-        std::future::poll_fn(|cx| exchange.poll(cx)).await
+    ) -> Result<T>
+    where
+        T: Send + 'static,
+    {
+        let task = thread::lock_thread()?.handle().spawn(future);
+        task.await.unwrap_or_else(|error| {
+            Err(Error::unavailable("the backend panicked, which is a bug in it").with_source(error))
+        })
     }
 
     /// Acquires what `request` asks for, through the contender that `contend` makes.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use crate::clock::BootInstant;
@@ -29,14 +29,40 @@ use crate::token::Token;
 #[must_use = "dropping the guard releases the key"]
 pub struct Guard {
     live: Arc<LiveClaim>,
-    released: AtomicBool,
-    /// Set when it was released, and other guards of the owner were left.
-    left: AtomicBool,
+    state: AtomicU8,
 }
+
+/// Nobody has released it.
+const HOLDING: u8 = 0;
+/// Being released; whether it is the last guard of its claim is not decided yet.
+const LEAVING: u8 = 1;
+/// Released, and other guards of the owner were left.
+const LEFT: u8 = 2;
+/// Released, as the last guard.
+const LAST: u8 = 3;
 
 impl Guard {
     pub(crate) fn new(live: Arc<LiveClaim>) -> Self {
-        Self { live, released: AtomicBool::new(false), left: AtomicBool::new(false) }
+        Self { live, state: AtomicU8::new(HOLDING) }
+    }
+
+    /// Leaves the claim, once: the state afterwards, and whether this call has made it so.
+    fn leave(&self) -> (u8, bool) {
+        let exchange =
+            |from, to| self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
+        if exchange(HOLDING, LEAVING).is_ok() {
+            let last = self.live.leave(|last| {
+                self.state.store(if last { LAST } else { LEFT }, Ordering::Release);
+            });
+            return (if last { LAST } else { LEFT }, true);
+        }
+        loop {
+            match self.state.load(Ordering::Acquire) {
+                // Another thread decides it right now, within a few instructions.
+                LEAVING => std::hint::spin_loop(),
+                state => return (state, false),
+            }
+        }
     }
 
     pub(crate) fn tell_reentered(&self) {
@@ -68,7 +94,7 @@ impl Guard {
     ///
     /// Once `false`, always `false`.
     pub fn is_held(&self) -> bool {
-        !self.released.load(Ordering::Acquire) && self.live.is_held()
+        self.state.load(Ordering::Acquire) == HOLDING && self.live.is_held()
     }
 
     /// Until when the claim certainly stands if no renewal succeeds; `None` if it is over.
@@ -185,20 +211,17 @@ impl Guard {
     /// # Cancel safety
     /// Dropped at any point, the release goes on in the background.
     pub async fn release(&self) -> Result<()> {
-        let first = !self.released.swap(true, Ordering::AcqRel);
-        if first && !self.live.leave() {
-            self.left.store(true, Ordering::Release);
+        match self.leave() {
+            (LAST, true) => release::release(&self.live).await,
+            (LAST, false) => release::outcome(&self.live).await,
+            _ => self.live.lost().map_or(Ok(()), |lost| Err(Error::Lost(lost))),
         }
-        if self.left.load(Ordering::Acquire) {
-            return self.live.lost().map_or(Ok(()), |lost| Err(Error::Lost(lost)));
-        }
-        if first { release::release(&self.live).await } else { release::outcome(&self.live).await }
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if !self.released.swap(true, Ordering::AcqRel) && self.live.leave() {
+        if self.leave() == (LAST, true) {
             release::in_background(&self.live);
         }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, Weak};
 
 use crate::engine::live::LiveClaim;
@@ -37,7 +38,9 @@ impl SharedLease {
         };
         let detail: Arc<str> = Arc::from(detail);
         for member in members.into_values().filter_map(|member| member.upgrade()) {
-            member.lose(LossReason::SessionEnded { detail: Arc::clone(&detail) });
+            let reason = LossReason::SessionEnded { detail: Arc::clone(&detail) };
+            // Whatever one of them meets, the others are over too.
+            let _ = catch_unwind(AssertUnwindSafe(|| member.lose(reason)));
         }
     }
 

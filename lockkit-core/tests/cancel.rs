@@ -180,7 +180,8 @@ async fn acquire_that_is_answered_late() {
             bed.faulty.next(Op::Attempt(Stage::First), fault.clone());
             bed.faulty.every(Op::Attempt(Stage::Wait), Fault::Refuse);
             let start = std::time::Instant::now();
-            let acquire = bed.faulty.acquire(request().timeout(MS(120)));
+            // What may land late is looked for until its lease would be over.
+            let acquire = bed.faulty.acquire(request().ttl(MS(1500)).timeout(MS(120)));
             let error = acquire.await.unwrap_err();
             let took = start.elapsed();
             assert!(took >= MS(120) && took < MS(170), "{fault:?}: {took:?}");

@@ -3,6 +3,7 @@
 use std::pin::Pin;
 use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use crate::clock::BootInstant;
 use crate::contender::{Attempt, Stage};
@@ -15,7 +16,11 @@ use crate::event::EventKind;
 use crate::guard::Guard;
 use crate::mode::Mode;
 use crate::request::Wait;
-use crate::sync::lock;
+use crate::sync::{lock, ring};
+
+/// For how long the caller's own thread drives an exchange. Then the lock thread goes on with it:
+/// a caller that has stopped polling must not keep the connection from everybody else.
+pub(crate) const INLINE: Duration = Duration::from_millis(50);
 
 /// The future of an acquire. `'static`, and `Unpin`.
 ///
@@ -129,6 +134,8 @@ impl LiveClaim {
 
     /// The first poll: sends the first attempt, or takes a seat in the local queue.
     fn start(self: &Arc<Self>) -> Option<Result<Guard>> {
+        let now = self.now();
+        self.begin(now, BootInstant::FAR_FUTURE);
         if self.core.is_closed() {
             return Some(Err(Error::configuration("this client was closed")));
         }
@@ -136,7 +143,6 @@ impl LiveClaim {
             Ok(thread) => thread,
             Err(error) => return Some(Err(error)),
         };
-        let now = self.now();
         let op_end = now + self.terms.op_timeout;
         let until = match self.terms.wait {
             Wait::Forever => BootInstant::FAR_FUTURE,
@@ -161,14 +167,14 @@ impl LiveClaim {
             let ticket = self.core.queue.join(&self.claim.key, self.claim.mode);
             state.phase = Phase::Waiting { waker: None };
             self.schedule(until);
-            drop(state);
             self.tell_waiting();
+            drop(state);
             thread.spawn(wait::wait(Arc::clone(self), Some(ticket), None));
             return None;
         }
         let stage = self.terms.first_stage();
         state.seen.attempts = 1;
-        let until = until.min(op_end);
+        let until = until.min(op_end).min(now + INLINE);
         state.phase = Phase::Asking { exchange: self.ask(stage), stage, until, waker: None };
         self.schedule(until);
         drop(state);
@@ -215,6 +221,7 @@ impl LiveClaim {
         };
         state.phase = Phase::Waiting { waker: Some(waker.clone()) };
         self.schedule(self.until());
+        self.tell_waiting();
         drop(state);
         self.go_waiting(busy);
         None
@@ -224,13 +231,13 @@ impl LiveClaim {
     fn go_waiting(self: &Arc<Self>, first: Result<Attempt>) {
         let local = self.core.queues_locally();
         let ticket = local.then(|| self.core.queue.join(&self.claim.key, self.claim.mode));
-        self.tell_waiting();
         if let Some(thread) = thread::running() {
             thread.spawn(wait::wait(Arc::clone(self), ticket, Some(first)));
         }
     }
 
-    /// The first attempt has used up its time, or the caller's: the lock thread goes on with it.
+    /// The caller's thread has driven the first attempt for long enough, or its time is over: the
+    /// lock thread goes on with it.
     pub(crate) fn take_over_attempt(
         self: &Arc<Self>,
         mut state: MutexGuard<'_, State>,
@@ -242,13 +249,9 @@ impl LiveClaim {
         else {
             return None;
         };
-        if stage == Stage::Try || now >= self.until() {
-            let silent = format!("the backend did not answer within {:?}", self.waited());
-            let mut error = Error::unavailable(silent);
-            if stage != Stage::Try {
-                state.seen.last_error = Some(Arc::new(error));
-                error = self.not_acquired(&state.seen);
-            }
+        state.seen.asking = Some(BootInstant::from_nanos(self.begun()));
+        if now >= self.until() {
+            let error = self.out_of_time(&mut state.seen);
             state.phase = Phase::Refused(error);
             self.begin_clean_up(&mut state);
             drop(state);
@@ -257,9 +260,10 @@ impl LiveClaim {
             return None;
         }
         state.phase = Phase::Waiting { waker };
-        drop(state);
         self.tell_waiting();
-        let local = self.core.queues_locally();
+        drop(state);
+        // Who does not wait takes no seat either.
+        let local = self.core.queues_locally() && stage != Stage::Try;
         let ticket = local.then(|| self.core.queue.join(&self.claim.key, self.claim.mode));
         if let Some(thread) = thread::running() {
             thread.spawn(wait::resume(Arc::clone(self), ticket, exchange));
@@ -281,14 +285,14 @@ impl LiveClaim {
             Phase::Waiting { .. } => {
                 self.close_down(&mut state);
                 drop(state);
-                self.changed.notify_waiters();
+                ring(&self.changed);
             }
             Phase::Offered(_) => {
                 self.close_down(&mut state);
                 drop(state);
                 release::withdraw_later(self, None);
             }
-            Phase::Entered(guard) => {
+            Phase::Entered { guard, .. } => {
                 self.unschedule();
                 drop(state);
                 drop(guard);

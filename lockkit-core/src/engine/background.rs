@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::Notify;
 
 use crate::clock::BootInstant;
-use crate::engine::sleep;
+use crate::engine::{sleep, thread};
 
 /// Counts the claims whose clean-up goes on behind dropped futures and guards.
 #[derive(Debug, Clone, Default)]
@@ -36,6 +36,10 @@ impl Background {
             idle.as_mut().enable();
             if self.count() == 0 {
                 return true;
+            }
+            if thread::running().is_none() {
+                // A fork: the parent cleans up, and nothing here ever will.
+                return false;
             }
             tokio::select! {
                 () = idle => {}

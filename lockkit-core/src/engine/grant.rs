@@ -1,6 +1,5 @@
 //! From an answer to a guard: what is granted, offered, collected, given back or refused.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 
 use crate::clock::BootInstant;
@@ -13,20 +12,20 @@ use crate::error::{Error, Result};
 use crate::event::EventKind;
 use crate::guard::Guard;
 use crate::loss::LossReason;
-use crate::sync::lock;
+use crate::sync::{lock, ring};
 
 impl LiveClaim {
     /// An answer that is read after its own deadline is no grant.
     pub(crate) fn judge(&self, result: Result<Attempt>) -> Result<Attempt> {
+        self.core.note(&result);
         match &result {
             Ok(Attempt::Granted { lease, .. })
                 if self.now() >= schedule::deadline(lease.sent, lease.ttl) =>
             {
-                self.mark_uncertain();
                 Err(Error::unavailable("the answer came after the end of the lease it grants"))
             }
             Err(error) if error.is_retryable() => {
-                self.mark_uncertain();
+                self.doubt();
                 result
             }
             _ => result,
@@ -47,12 +46,12 @@ impl LiveClaim {
         state.phase = Phase::Held;
         self.set_deadline(deadline);
         self.schedule(renew_at.min(deadline));
+        // If the session has ended already, the guard is lost from its first moment.
+        let ended = shared.and_then(|s| s.join(self.id(), Arc::downgrade(self)));
         drop(state);
         self.core.owners.register(self);
         let after_waiting = self.after_waiting();
         self.emit(|| EventKind::Acquired { after_waiting, waited, fence });
-        // Joined last: if the session has ended already, the guard is lost from its first moment.
-        let ended = shared.and_then(|s| s.join(self.id(), Arc::downgrade(self)));
         if let Some(detail) = ended {
             self.lose(LossReason::SessionEnded { detail });
         }
@@ -74,7 +73,7 @@ impl LiveClaim {
                 }
                 Ok(self.hold(state, grant))
             }
-            Phase::Entered(guard) => {
+            Phase::Entered { guard, .. } => {
                 self.unschedule();
                 guard.tell_reentered();
                 Ok(guard)
@@ -124,7 +123,7 @@ impl LiveClaim {
         if !matches!(state.phase, Phase::Waiting { .. }) {
             return Err(offer);
         }
-        if matches!(offer, Phase::Entered(_)) {
+        if matches!(offer, Phase::Entered { .. }) {
             // This claim's own traces are taken out behind it.
             self.begin_clean_up(&mut state);
         }
@@ -139,20 +138,13 @@ impl LiveClaim {
         Ok(())
     }
 
-    fn mark_uncertain(&self) {
-        self.uncertain.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn is_uncertain(&self) -> bool {
-        self.uncertain.load(Ordering::Acquire)
-    }
-
     /// When an offer is given back, or a wait is over.
     pub(crate) fn collect_by(&self, phase: &Phase) -> BootInstant {
         match phase {
             Phase::Offered(grant) => {
                 self.until().min(schedule::deadline(grant.lease.sent, grant.lease.ttl))
             }
+            Phase::Entered { by, .. } => self.until().min(*by),
             _ => self.until(),
         }
     }
@@ -162,13 +154,13 @@ impl LiveClaim {
         self: &Arc<Self>,
         mut state: MutexGuard<'_, State>,
     ) -> Option<BootInstant> {
-        let error = self.not_acquired(&state.seen);
+        let error = self.out_of_time(&mut state.seen);
         match std::mem::replace(&mut state.phase, Phase::Refused(error)) {
             // The waiting task sees it and cleans up.
             Phase::Waiting { waker } => {
                 self.begin_clean_up(&mut state);
                 drop(state);
-                self.changed.notify_waiters();
+                ring(&self.changed);
                 wake(waker);
             }
             Phase::Offered(_) => {
@@ -176,7 +168,7 @@ impl LiveClaim {
                 drop(state);
                 release::withdraw_later(self, None);
             }
-            Phase::Entered(guard) => {
+            Phase::Entered { guard, .. } => {
                 drop(state);
                 drop(guard);
             }

@@ -1,7 +1,8 @@
 //! One live claim: everything that the caller, the guard and the lock thread share of it.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use crate::error::{Error, NotAcquired};
 use crate::event::{EventKind, Subject};
 use crate::holder::Holder;
 use crate::loss::{LossReason, Lost};
-use crate::sync::{lock, try_lock};
+use crate::sync::{lock, ring, try_lock};
 
 /// One claim, from the call of acquire to its end.
 pub(crate) struct LiveClaim {
@@ -39,8 +40,11 @@ pub(crate) struct LiveClaim {
     pub(crate) changed: Notify,
     /// How many guards hold it; more than one by re-entry alone.
     pub(crate) guards: AtomicUsize,
-    /// Whether an attempt was sent and not answered: it may take effect yet.
-    pub(crate) uncertain: AtomicBool,
+    doubt: Doubt,
+    /// Why the release was given up, for whoever asks again.
+    pub(crate) given_up: OnceLock<Arc<Error>>,
+    /// Whether a release was sent and not answered.
+    pub(crate) release_unanswered: AtomicBool,
     /// Whether it was told that the claim waits.
     waiting_told: AtomicBool,
     begun: AtomicU64,
@@ -64,6 +68,16 @@ pub(crate) struct Seen {
     pub(crate) attempts: u32,
     pub(crate) last_error: Option<Arc<Error>>,
     pub(crate) holder: Option<Holder>,
+    /// Since when the store has owed the lock thread an answer.
+    pub(crate) asking: Option<BootInstant>,
+}
+
+/// Attempts that were sent, as far as is known, and not answered: they may take effect yet.
+#[derive(Debug, Default)]
+struct Doubt {
+    attempts: AtomicU32,
+    /// When the last of them was given up, in nanoseconds after boot.
+    last: AtomicU64,
 }
 
 impl LiveClaim {
@@ -86,7 +100,9 @@ impl LiveClaim {
             loss: OnceLock::new(),
             changed: Notify::new(),
             guards: AtomicUsize::new(1),
-            uncertain: AtomicBool::new(false),
+            doubt: Doubt::default(),
+            given_up: OnceLock::new(),
+            release_unanswered: AtomicBool::new(false),
             waiting_told: AtomicBool::new(false),
             begun: AtomicU64::new(0),
             until: AtomicU64::new(u64::MAX),
@@ -109,8 +125,13 @@ impl LiveClaim {
         BootInstant::from_nanos(self.until.load(Ordering::Relaxed))
     }
 
+    /// When the call began, in nanoseconds after boot.
+    pub(crate) fn begun(&self) -> u64 {
+        self.begun.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn waited(&self) -> Duration {
-        self.now().since(BootInstant::from_nanos(self.begun.load(Ordering::Relaxed)))
+        self.now().since(BootInstant::from_nanos(self.begun()))
     }
 
     pub(crate) fn fence(&self) -> Option<u64> {
@@ -166,7 +187,7 @@ impl LiveClaim {
             let mut state = lock(&self.state);
             // What the caller has not collected yet outlives the clean-up; of a guard, its limit too.
             match state.phase {
-                Phase::Entered(_) => {}
+                Phase::Entered { .. } => {}
                 Phase::Refused(_) => self.unschedule(),
                 _ => {
                     self.unschedule();
@@ -177,12 +198,16 @@ impl LiveClaim {
             state.working.take()
         };
         drop(working);
-        self.changed.notify_waiters();
+        ring(&self.changed);
     }
 
-    /// One guard fewer; whether it was the last.
-    pub(crate) fn leave(&self) -> bool {
-        self.claim.owner.is_none() || self.core.owners.leave(self)
+    /// One guard fewer; whether it was the last, which `decided` is told first.
+    pub(crate) fn leave(&self, decided: impl FnOnce(bool)) -> bool {
+        if self.claim.owner.is_some() {
+            return self.core.owners.leave(self, decided);
+        }
+        decided(true);
+        true
     }
 }
 
@@ -190,11 +215,7 @@ impl LiveClaim {
 impl LiveClaim {
     pub(crate) fn ask(self: &Arc<Self>, stage: Stage) -> Exchange<Attempt> {
         let (live, budget) = (Arc::clone(self), self.terms.op_timeout);
-        Exchange::new(async move {
-            let result = live.contender.lock().await.attempt(stage, budget).await;
-            live.core.note(&result);
-            result
-        })
+        Exchange::new(async move { live.contender.lock().await.attempt(stage, budget).await })
     }
 
     pub(crate) fn ask_renewal(self: &Arc<Self>, budget: Duration) -> Exchange<Renewal> {
@@ -205,9 +226,7 @@ impl LiveClaim {
             if !matches!(lock(&live.state).phase, Phase::Held | Phase::Lingering { .. }) {
                 return Ok(Renewal::Gone);
             }
-            let result = contender.renew(budget).await;
-            live.core.note(&result);
-            result
+            contender.renew(budget).await
         })
     }
 
@@ -219,12 +238,10 @@ impl LiveClaim {
         let (live, budget) = (Arc::clone(self), self.terms.op_timeout);
         Exchange::new(async move {
             let mut contender = live.contender.lock().await;
-            let result = match rest {
+            match rest {
                 Some(rest) => contender.linger(rest, budget).await,
                 None => contender.release(budget).await.map(Some),
-            };
-            live.core.note(&result);
-            result
+            }
         })
     }
 }
@@ -250,6 +267,26 @@ impl LiveClaim {
             .is_ok()
     }
 
+    /// Notes that an attempt was given up without an answer.
+    pub(crate) fn doubt(&self) {
+        self.doubt.attempts.fetch_add(1, Ordering::AcqRel);
+        self.doubt.last.store(self.now().as_nanos(), Ordering::Release);
+    }
+
+    /// Until when such an attempt may take effect yet, or its effect last; `None` if none can.
+    /// `found`: a claim was found in the store that no answer had told of.
+    pub(crate) fn in_doubt_until(&self, found: bool) -> Option<BootInstant> {
+        let open = self.doubt.attempts.load(Ordering::Acquire).saturating_sub(u32::from(found));
+        let last = BootInstant::from_nanos(self.doubt.last.load(Ordering::Acquire));
+        (open > 0).then_some(last + self.claim.ttl).filter(|until| self.now() < *until)
+    }
+
+    /// How much of `min_hold` is left.
+    pub(crate) fn rest_of_min_hold(&self, granted: BootInstant) -> Option<Duration> {
+        let rest = (granted + self.terms.min_hold).since(self.now());
+        (!rest.is_zero()).then_some(rest)
+    }
+
     /// A comparison with the clock, without effect.
     pub(crate) fn still_stands(&self) -> bool {
         self.deadline().is_some_and(|deadline| self.now() < deadline)
@@ -272,12 +309,13 @@ impl LiveClaim {
         schedule::deadline(lease.sent, lease.ttl).min(cap)
     }
 
-    /// When the watchdog renews it, if at all: not when `max_hold` ends it sooner anyway.
+    /// When the watchdog renews it, if at all: not when `max_hold` ends it sooner anyway. It
+    /// does renew a lease that outlasts `max_hold`, because renewing is also how a claim that was
+    /// taken by force is noticed.
     pub(crate) fn renew_at(&self, lease: &Lease, granted: BootInstant) -> BootInstant {
-        let capped =
-            self.capped_deadline(lease, granted) < schedule::deadline(lease.sent, lease.ttl);
-        if self.terms.renew && !capped {
-            schedule::renew_at(lease.sent, lease.ttl)
+        let renew_at = schedule::renew_at(lease.sent, lease.ttl);
+        if self.terms.renew && renew_at < self.capped_deadline(lease, granted) {
+            renew_at
         } else {
             BootInstant::FAR_FUTURE
         }
@@ -322,7 +360,7 @@ impl LiveClaim {
         if self.claim.owner.is_some() {
             self.core.owners.forget(self);
         }
-        self.changed.notify_waiters();
+        ring(&self.changed);
         let now = self.now();
         let held = now.since(tenure.granted);
         let sweep_at = match reason {
@@ -342,6 +380,27 @@ impl LiveClaim {
         self.loss.get().map(|reason| Lost::new(self.claim.key.clone(), reason.clone()))
     }
 
+    /// The error of a caller whose time is over. A store that is silent meanwhile is named.
+    pub(crate) fn out_of_time(&self, seen: &mut Seen) -> Error {
+        let silent = seen.asking.map(|since| self.now().since(since));
+        if let Some(silent) = silent.filter(|silent| *silent >= SILENCE.min(self.terms.op_timeout))
+        {
+            let error = Error::unavailable(format!("the backend has not answered for {silent:?}"));
+            if self.terms.never_waits() {
+                return error;
+            }
+            seen.last_error = Some(Arc::new(error));
+        }
+        self.not_acquired(seen)
+    }
+
+    /// The error of a claim that must not ask again.
+    pub(crate) fn out_of_attempts(&self, state: &State) -> Option<Error> {
+        let limit = if self.terms.never_waits() { Some(1) } else { None };
+        let limit = limit.or(self.terms.attempts.map(NonZeroU32::get))?;
+        (state.seen.attempts >= limit).then(|| self.not_acquired(&state.seen))
+    }
+
     pub(crate) fn not_acquired(&self, seen: &Seen) -> Error {
         let mut error = NotAcquired::new(self.claim.key.clone(), self.waited(), seen.attempts);
         error.last_error.clone_from(&seen.last_error);
@@ -349,6 +408,9 @@ impl LiveClaim {
         Error::NotAcquired(Box::new(error))
     }
 }
+
+/// How long a store may owe an answer before that is worth telling.
+const SILENCE: Duration = Duration::from_millis(50);
 
 /// When the watchdog looks again at a claim whose lock is taken.
 const SOON: Duration = Duration::from_millis(2);
@@ -369,7 +431,7 @@ impl Due for LiveClaim {
                 let until = *until;
                 if now < until { Some(until) } else { self.take_over_attempt(state, now) }
             }
-            Phase::Waiting { .. } | Phase::Offered(_) | Phase::Entered(_) => {
+            Phase::Waiting { .. } | Phase::Offered(_) | Phase::Entered { .. } => {
                 let until = self.collect_by(&state.phase);
                 if now < until { Some(until) } else { self.time_out(state) }
             }

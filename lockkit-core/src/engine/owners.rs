@@ -10,24 +10,29 @@ use crate::engine::live::LiveClaim;
 use crate::error::{Error, Result};
 use crate::key::Key;
 use crate::request::Owner;
-use crate::sync::lock;
+use crate::sync::{lock, ring};
 
-/// The held claims that have an owner.
+type Held = HashMap<(Key, Owner), Vec<Arc<LiveClaim>>>;
+
+/// The held claims that have an owner. Mostly one per key and owner; two shared ones if they were
+/// granted at the same time.
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
-    held: Mutex<HashMap<(Key, Owner), Arc<LiveClaim>>>,
+    held: Mutex<Held>,
     /// Rung when a claim with an owner is held: a waiter of that owner may enter now.
     pub(crate) changed: Notify,
 }
 
+fn place(live: &LiveClaim) -> Option<(Key, Owner)> {
+    live.claim.owner.as_ref().map(|owner| (live.claim.key.clone(), owner.clone()))
+}
+
 impl Owners {
-    /// Makes `live` the claim that its owner re-enters.
+    /// Makes `live` a claim that its owner re-enters.
     pub(crate) fn register(&self, live: &Arc<LiveClaim>) {
-        if let Some(owner) = &live.claim.owner {
-            let place = (live.claim.key.clone(), owner.clone());
-            let replaced = lock(&self.held).insert(place, Arc::clone(live));
-            drop(replaced);
-            self.changed.notify_waiters();
+        if let Some(place) = place(live) {
+            lock(&self.held).entry(place).or_default().push(Arc::clone(live));
+            ring(&self.changed);
         }
     }
 
@@ -37,38 +42,37 @@ impl Owners {
     /// [`Error::Configuration`] if it is held in a mode that does not cover the wanted one:
     /// waiting for oneself would never end.
     pub(crate) fn enter(&self, wanted: &LiveClaim) -> Result<Option<Arc<LiveClaim>>> {
-        let Some(owner) = &wanted.claim.owner else { return Ok(None) };
+        let Some(place) = place(wanted) else { return Ok(None) };
         let held = lock(&self.held);
-        let Some(live) = held.get(&(wanted.claim.key.clone(), owner.clone())) else {
-            return Ok(None);
-        };
-        if !live.still_stands() {
-            return Ok(None);
+        let standing = held.get(&place).into_iter().flatten().filter(|live| live.still_stands());
+        let mut other = None;
+        for live in standing {
+            if live.claim.mode.covers(wanted.claim.mode) {
+                live.guards.fetch_add(1, Ordering::AcqRel);
+                return Ok(Some(Arc::clone(live)));
+            }
+            other = Some(live);
         }
-        if !live.claim.mode.covers(wanted.claim.mode) {
-            return Err(Error::configuration(format!(
-                "this owner holds `{}` as {} already and cannot take it as {} before it \
-                 releases it",
-                live.claim.key, live.claim.mode, wanted.claim.mode
-            )));
-        }
-        live.guards.fetch_add(1, Ordering::AcqRel);
-        Ok(Some(Arc::clone(live)))
+        let Some(live) = other else { return Ok(None) };
+        Err(Error::configuration(format!(
+            "this owner holds `{}` as {} already and cannot take it as {} before it releases it",
+            live.claim.key, live.claim.mode, wanted.claim.mode
+        )))
     }
 
     /// Whether [`enter`](Self::enter) has something to say about `wanted`.
     pub(crate) fn may_enter(&self, wanted: &LiveClaim) -> bool {
-        wanted.claim.owner.as_ref().is_some_and(|owner| {
-            let held = lock(&self.held);
-            held.get(&(wanted.claim.key.clone(), owner.clone()))
-                .is_some_and(|live| live.still_stands())
-        })
+        let Some(place) = place(wanted) else { return false };
+        let held = lock(&self.held);
+        held.get(&place).into_iter().flatten().any(|live| live.still_stands())
     }
 
-    /// One guard of `live` fewer; whether it was the last.
-    pub(crate) fn leave(&self, live: &LiveClaim) -> bool {
+    /// One guard of `live` fewer; whether it was the last. `decided` is called with that while no
+    /// other guard can leave.
+    pub(crate) fn leave(&self, live: &LiveClaim, decided: impl FnOnce(bool)) -> bool {
         let mut held = lock(&self.held);
         let last = live.guards.fetch_sub(1, Ordering::AcqRel) == 1;
+        decided(last);
         let removed = if last { Self::remove(&mut held, live) } else { None };
         drop(held);
         drop(removed);
@@ -81,14 +85,14 @@ impl Owners {
         drop(removed);
     }
 
-    fn remove(
-        held: &mut HashMap<(Key, Owner), Arc<LiveClaim>>,
-        live: &LiveClaim,
-    ) -> Option<Arc<LiveClaim>> {
-        let owner = live.claim.owner.as_ref()?;
-        let place = (live.claim.key.clone(), owner.clone());
-        // The same owner may hold the key a second time (two shared claims granted at once).
-        let same = held.get(&place).is_some_and(|h| h.claim.token == live.claim.token);
-        if same { held.remove(&place) } else { None }
+    fn remove(held: &mut Held, live: &LiveClaim) -> Option<Arc<LiveClaim>> {
+        let place = place(live)?;
+        let claims = held.get_mut(&place)?;
+        let at = claims.iter().position(|held| held.claim.token == live.claim.token)?;
+        let removed = claims.swap_remove(at);
+        if claims.is_empty() {
+            held.remove(&place);
+        }
+        Some(removed)
     }
 }

@@ -37,8 +37,9 @@ pub(crate) enum Phase {
     /// Granted, and not collected by the caller yet: not renewed, given back when its time is
     /// up.
     Offered(Grant),
-    /// While it waited, its owner got the key by another claim; not collected yet.
-    Entered(Guard),
+    /// While it waited, its owner got the key by another claim; not collected yet, and given up
+    /// when its time is up.
+    Entered { guard: Guard, by: BootInstant },
     /// Failed; the caller has not seen it yet.
     Refused(Error),
     /// Held by a guard.

@@ -1,11 +1,13 @@
 //! Releasing, and taking out of the store what nobody wants any more.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::clock::BootInstant;
 use crate::contender::{Attempt, Released, Stage};
+use crate::engine::acquire::INLINE;
 use crate::engine::backoff::Backoff;
 use crate::engine::exchange::Exchange;
 use crate::engine::live::{LiveClaim, State};
@@ -14,34 +16,73 @@ use crate::engine::{sleep, thread};
 use crate::error::{Error, Result};
 use crate::event::EventKind;
 use crate::loss::LossReason;
-use crate::sync::lock;
+use crate::sync::{lock, ring};
 
 type Answer = Result<Option<Released>>;
 
 /// Releases a held claim in the caller's own future; what is left when it is dropped, or when
 /// the store takes too long, goes on in the background.
 pub(crate) async fn release(live: &Arc<LiveClaim>) -> Result<()> {
-    let _on_drop = HandOver(live);
-    std::future::poll_fn(|cx| poll(live, cx)).await
+    if let Err(forked) = thread::lock_thread() {
+        live.finished();
+        return Err(forked);
+    }
+    let give_up = live.now() + live.terms.op_timeout;
+    let inline = {
+        let _on_drop = HandOver(live);
+        std::future::poll_fn(|cx| poll(live, cx)).await
+    };
+    match inline {
+        Some(result) => result,
+        None => outcome_by(live, give_up).await,
+    }
 }
 
 /// Waits for the outcome of a release that was started before.
 pub(crate) async fn outcome(live: &Arc<LiveClaim>) -> Result<()> {
-    let give_up = live.now() + live.terms.op_timeout;
+    thread::lock_thread()?;
+    outcome_by(live, live.now() + live.terms.op_timeout).await
+}
+
+async fn outcome_by(live: &Arc<LiveClaim>, give_up: BootInstant) -> Result<()> {
     loop {
         let mut changed = std::pin::pin!(live.changed.notified());
         changed.as_mut().enable();
-        if let Some(lost) = live.lost() {
-            return Err(Error::Lost(lost));
-        }
-        if matches!(lock(&live.state).phase, Phase::Ended | Phase::Lingering { .. }) {
-            return Ok(());
+        if let Some(result) = concluded(live) {
+            return result;
         }
         tokio::select! {
             () = changed => {}
             () = sleep::sleep_until(give_up) => return Err(unanswered(live, None)),
         }
     }
+}
+
+/// What the release has come to; `None` if that is open.
+fn concluded(live: &LiveClaim) -> Option<Result<()>> {
+    if let Some(lost) = live.lost() {
+        return Some(Err(Error::Lost(lost)));
+    }
+    if !matches!(lock(&live.state).phase, Phase::Ended | Phase::Lingering { .. }) {
+        return None;
+    }
+    Some(match live.given_up.get() {
+        Some(error) => Err(never_acknowledged(live, error)),
+        None => Ok(()),
+    })
+}
+
+fn never_acknowledged(live: &LiveClaim, cause: &Arc<Error>) -> Error {
+    let text = format!(
+        "the release of `{}` was never acknowledged; the key is free when its lease is over",
+        live.claim.key
+    );
+    let error = match **cause {
+        Error::Permission(_) => Error::permission(text),
+        Error::Configuration(_) => Error::configuration(text),
+        _ => Error::unavailable(text),
+    };
+    error.with_source(Arc::clone(cause))
 }
 
 /// Releases a held claim in the background.
@@ -74,47 +115,41 @@ fn begin(live: &Arc<LiveClaim>) -> Option<(MutexGuard<'_, State>, Exchange<Optio
         live.lose(LossReason::Expired { last_error: None });
         return None;
     }
-    let rest = (tenure.granted + live.terms.min_hold).since(live.now());
-    let exchange = live.ask_release((!rest.is_zero()).then_some(rest));
+    let exchange = live.ask_release(live.rest_of_min_hold(tenure.granted));
     Some((state, exchange))
 }
 
 const NEVER: BootInstant = BootInstant::from_nanos(0);
 
-fn poll(live: &Arc<LiveClaim>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+/// Drives the release in the caller's thread; `None` once the lock thread does.
+fn poll(live: &Arc<LiveClaim>, cx: &mut Context<'_>) -> Poll<Option<Result<()>>> {
     if let Some((mut state, exchange)) = begin(live) {
-        let until = live.now() + live.terms.op_timeout;
+        let until = live.now() + live.terms.op_timeout.min(INLINE);
         state.phase = Phase::Releasing { exchange, until, waker: None };
         live.schedule(until);
         drop(state);
         leave_session(live);
     }
     let mut state = lock(&live.state);
-    match &mut state.phase {
-        Phase::Releasing { exchange, waker, .. } => match exchange.poll(cx) {
-            Poll::Pending => {
-                *waker = Some(cx.waker().clone());
-                Poll::Pending
-            }
-            Poll::Ready(answer) => {
-                live.close_down(&mut state);
-                drop(state);
-                Poll::Ready(answered(live, answer))
-            }
-        },
-        phase => {
-            let ended = matches!(phase, Phase::Ended | Phase::Lingering { .. });
+    let Phase::Releasing { exchange, waker, .. } = &mut state.phase else {
+        drop(state);
+        return Poll::Ready(concluded(live));
+    };
+    match exchange.poll(cx) {
+        Poll::Pending => {
+            *waker = Some(cx.waker().clone());
+            Poll::Pending
+        }
+        Poll::Ready(answer) => {
+            live.close_down(&mut state);
             drop(state);
-            Poll::Ready(match live.lost() {
-                Some(lost) => Err(Error::Lost(lost)),
-                None if ended => Ok(()),
-                None => Err(unanswered(live, None)),
-            })
+            Poll::Ready(Some(answered(live, answer)))
         }
     }
 }
 
 fn answered(live: &Arc<LiveClaim>, answer: Answer) -> Result<()> {
+    live.core.note(&answer);
     match answer {
         Ok(None) => {
             linger_here(live);
@@ -125,19 +160,20 @@ fn answered(live: &Arc<LiveClaim>, answer: Answer) -> Result<()> {
             Ok(())
         }
         Ok(Some(Released::NotFound)) => {
-            live.set_loss(&LossReason::Gone);
             conclude(live, Conclusion::Missing);
             live.lost().map_or(Ok(()), |lost| Err(Error::Lost(lost)))
         }
         Err(error) if error.is_retryable() => {
             let error = Arc::new(error);
+            live.release_unanswered.store(true, Ordering::Release);
             live.emit(|| EventKind::ReleaseFailed { error: Arc::clone(&error) });
             withdraw_later(live, None);
             Err(unanswered(live, Some(error)))
         }
         Err(error) => {
-            conclude(live, Conclusion::GivenUp);
-            Err(error)
+            let error = Arc::new(error);
+            give_up(live, &error);
+            Err(never_acknowledged(live, &error))
         }
     }
 }
@@ -202,42 +238,61 @@ pub(crate) fn sweep_lost(live: &Arc<LiveClaim>, at: BootInstant) {
     let live = Arc::clone(live);
     thread.spawn(async move {
         sleep::sleep_until(at).await;
-        // Once: its lease is over, so the store frees it in any case.
-        let _ = live.ask_release(None).finish(live.terms.op_timeout).await;
-        live.finished();
-        live.core.queue.nudge(&live.claim.key);
+        withdraw(live, None).await;
     });
 }
 
-/// Takes the claim out of the store; tries for as long as its lease can live.
+/// Takes the claim out of the store (or, for the rest of `min_hold`, leaves it to the store);
+/// tries for as long as its lease can live.
 pub(crate) async fn withdraw(
     live: Arc<LiveClaim>,
     mut exchange: Option<Exchange<Option<Released>>>,
 ) {
-    let give_up = live.now() + live.claim.ttl;
+    let last = live.now() + live.claim.ttl;
     let op_timeout = live.terms.op_timeout;
     let mut backoff = Backoff::new((op_timeout / 4, Duration::from_secs(1).max(op_timeout)));
-    let mut failed = false;
     loop {
-        let release = exchange.take().unwrap_or_else(|| live.ask_release(None));
-        match release.finish(op_timeout).await {
+        let release = exchange.take().unwrap_or_else(|| ask_again(&live));
+        let answer = release.finish(op_timeout).await;
+        live.core.note(&answer);
+        match answer {
             Ok(None) => return linger_here(&live),
-            // An unanswered attempt may land yet: look again, less and less often.
-            Ok(Some(Released::NotFound)) if live.is_uncertain() && live.now() < give_up => {}
-            // After a failure it may have been an earlier try that freed it.
-            Ok(Some(Released::NotFound)) if !failed => return conclude(&live, Conclusion::Missing),
-            Ok(Some(_)) => return conclude(&live, Conclusion::Freed),
+            Ok(Some(Released::NotFound)) => return conclude(&live, Conclusion::Missing),
+            Ok(Some(Released::Freed)) => return conclude(&live, Conclusion::Freed),
             Err(error) => {
-                failed = true;
-                let retry = error.is_retryable() && live.now() < give_up;
+                live.release_unanswered.store(true, Ordering::Release);
                 let error = Arc::new(error);
-                live.emit(|| EventKind::ReleaseFailed { error });
-                if !retry {
-                    return conclude(&live, Conclusion::GivenUp);
+                live.emit(|| EventKind::ReleaseFailed { error: Arc::clone(&error) });
+                if !error.is_retryable() || live.now() >= last {
+                    return give_up(&live, &error);
                 }
             }
         }
         tokio::time::sleep(backoff.next(None, fastrand::f64())).await;
+    }
+}
+
+fn ask_again(live: &Arc<LiveClaim>) -> Exchange<Option<Released>> {
+    let granted = lock(&live.state).tenure.as_ref().map(|tenure| tenure.granted);
+    live.ask_release(granted.and_then(|granted| live.rest_of_min_hold(granted)))
+}
+
+fn give_up(live: &Arc<LiveClaim>, error: &Arc<Error>) {
+    live.given_up.get_or_init(|| Arc::clone(error));
+    conclude(live, Conclusion::GivenUp);
+}
+
+/// An attempt that was given up without an answer may take effect yet, after the clean-up: looks
+/// again, less and less often, for as long as it could matter. Nobody waits for this: mostly there
+/// is nothing to find.
+async fn sweep_doubt(live: Arc<LiveClaim>, until: BootInstant, kept_until: BootInstant) {
+    sleep::sleep_until(kept_until).await;
+    let op_timeout = live.terms.op_timeout;
+    let mut pause = op_timeout.max(Duration::from_millis(10));
+    while live.now() < until {
+        sleep::sleep_until((live.now() + pause).min(until)).await;
+        pause *= 2;
+        let _ = live.ask_release(None).finish(op_timeout).await;
     }
 }
 
@@ -255,13 +310,29 @@ pub(crate) enum Conclusion {
 /// The claim is over.
 pub(crate) fn conclude(live: &Arc<LiveClaim>, conclusion: Conclusion) {
     let granted = lock(&live.state).tenure.as_ref().map(|tenure| tenure.granted);
+    let mut conclusion = conclusion;
+    if matches!(conclusion, Conclusion::Missing) && live.release_unanswered.load(Ordering::Acquire)
+    {
+        // It may have been an earlier release that freed it.
+        conclusion = Conclusion::Freed;
+    }
     if let Some(granted) = granted {
         let held = live.now().since(granted);
+        if matches!(conclusion, Conclusion::Missing) {
+            live.set_loss(&LossReason::Gone);
+        }
         live.emit(|| match conclusion {
             Conclusion::Freed => EventKind::Released { held },
             Conclusion::Missing => EventKind::ReleaseMismatch { held },
             Conclusion::GivenUp => EventKind::ReleaseGivenUp { held },
         });
+    }
+    let found = granted.is_none() && matches!(conclusion, Conclusion::Freed);
+    let doubt = live.in_doubt_until(found);
+    if let (Some(until), Some(thread)) = (doubt, thread::running()) {
+        // What the store keeps for the rest of `min_hold` has the same token.
+        let kept_until = granted.unwrap_or(live.now()) + live.terms.min_hold;
+        thread.spawn(sweep_doubt(Arc::clone(live), until, kept_until));
     }
     live.finished();
     live.core.queue.nudge(&live.claim.key);
@@ -283,7 +354,7 @@ fn linger_here(live: &Arc<LiveClaim>) {
     // Now: the watchdog finds out when the next renewal is due.
     live.schedule(live.now());
     drop(state);
-    live.changed.notify_waiters();
+    ring(&live.changed);
 }
 
 /// `min_hold` is over.

@@ -11,7 +11,7 @@ use crate::engine::{release, schedule, thread};
 use crate::error::Result;
 use crate::event::EventKind;
 use crate::loss::LossReason;
-use crate::sync::lock;
+use crate::sync::{lock, ring};
 
 /// The watchdog looks at a held claim. Returns when it wants to look again.
 pub(crate) fn due(live: &Arc<LiveClaim>, mut state: MutexGuard<'_, State>) -> Option<BootInstant> {
@@ -49,6 +49,7 @@ pub(crate) fn start_if_due(live: &Arc<LiveClaim>, state: &mut State) -> BootInst
 }
 
 fn renewed(live: &Arc<LiveClaim>, result: Result<Renewal>) {
+    live.core.note(&result);
     let mut state = lock(&live.state);
     if let Some(tenure) = &mut state.tenure {
         tenure.renewing = false;
@@ -98,7 +99,7 @@ fn extend(live: &Arc<LiveClaim>, mut state: MutexGuard<'_, State>, lease: Lease)
             return;
         }
         if deadline < old {
-            live.changed.notify_waiters();
+            ring(&live.changed);
         }
     }
     let moved = std::mem::replace(&mut tenure.lease, lease);
@@ -106,12 +107,12 @@ fn extend(live: &Arc<LiveClaim>, mut state: MutexGuard<'_, State>, lease: Lease)
     tenure.renew_at = renew_at;
     tenure.last_error = None;
     live.schedule(renew_at.min(deadline));
-    drop(state);
-    live.emit(|| EventKind::Renewed);
     if let Some(old) = moved.shared {
         old.leave(live.id());
     }
     let ended = shared.and_then(|shared| shared.join(live.id(), Arc::downgrade(live)));
+    drop(state);
+    live.emit(|| EventKind::Renewed);
     if let Some(detail) = ended {
         live.lose(LossReason::SessionEnded { detail });
     }

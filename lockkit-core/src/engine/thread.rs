@@ -71,7 +71,6 @@ fn start() -> Result<&'static LockThread> {
 }
 
 impl LockThread {
-    #[cfg(feature = "testing")]
     pub(crate) fn handle(&self) -> &Handle {
         &self.handle
     }

@@ -32,11 +32,15 @@ pub(crate) async fn wait(
     ticket: Option<Ticket>,
     first: Option<Result<Attempt>>,
 ) {
-    let mut waiter = Waiter { backoff: Backoff::new(live.core.settings.poll), live, ticket };
+    let backoff = Backoff::new(live.core.settings.poll);
+    let mut waiter = Waiter { backoff, live, ticket, again: false };
     let mut next = match first {
         Some(answer) => match waiter.digest(answer) {
-            // Ask again at once, this time with a wake-up prepared.
-            Next::Pause { wake: Some(_), .. } => Next::Ask,
+            // Ask again at once, this time with a wake-up prepared: the same attempt still.
+            Next::Pause { wake: Some(_), .. } => {
+                waiter.again = true;
+                Next::Ask
+            }
             next => next,
         },
         None => Next::Ask,
@@ -52,6 +56,7 @@ pub(crate) async fn wait(
                 let asked = lock(&live.state).seen.attempts > 0;
                 return if asked { release::withdraw(live, None).await } else { live.finished() };
             }
+            Next::Nothing => return waiter.live.finished(),
             Next::Done => return,
         };
     }
@@ -67,6 +72,8 @@ enum Next {
     Enter,
     /// The wait is over without a grant, or with one that nobody wants.
     Withdraw,
+    /// The wait is over, and nothing is left in the store.
+    Nothing,
     /// The caller has been told.
     Done,
 }
@@ -75,6 +82,8 @@ struct Waiter {
     live: Arc<LiveClaim>,
     ticket: Option<Ticket>,
     backoff: Backoff,
+    /// Whether the next question belongs to the attempt before.
+    again: bool,
 }
 
 impl Waiter {
@@ -93,7 +102,8 @@ impl Waiter {
             if !matches!(state.phase, Phase::Waiting { .. }) {
                 return Next::Withdraw;
             }
-            state.seen.attempts += 1;
+            state.seen.attempts += u32::from(!std::mem::take(&mut self.again));
+            state.seen.asking = Some(self.live.now());
         }
         let answer = self.live.ask(Stage::Wait).finish(self.live.terms.op_timeout).await;
         let answer = self.live.judge(answer);
@@ -102,6 +112,7 @@ impl Waiter {
 
     fn digest(&mut self, answer: Result<Attempt>) -> Next {
         let live = &self.live;
+        lock(&live.state).seen.asking = None;
         match answer {
             Ok(Attempt::Granted { fence, lease }) => {
                 match live.offer(Phase::Offered(Grant { fence, lease })) {
@@ -113,19 +124,25 @@ impl Waiter {
                 let mut state = lock(&live.state);
                 state.seen.holder = holder;
                 state.seen.last_error = None;
-                let last = live.terms.attempts.is_some_and(|n| state.seen.attempts >= n.get());
-                if last {
-                    let error = live.not_acquired(&state.seen);
-                    drop(state);
-                    live.refuse(error);
-                    return Next::Withdraw;
-                }
+                let error = live.out_of_attempts(&state);
                 drop(state);
+                if let Some(error) = error {
+                    live.refuse(error);
+                    // Who never waits has left nothing.
+                    return if live.terms.never_waits() { Next::Nothing } else { Next::Withdraw };
+                }
                 let pause = self.backoff.next(free_in, fastrand::f64());
                 Next::Pause { wake: Some(wake), pause }
             }
-            Err(error) if error.is_retryable() => {
-                lock(&live.state).seen.last_error = Some(Arc::new(error));
+            Err(error) if error.is_retryable() && !live.terms.never_waits() => {
+                let mut state = lock(&live.state);
+                state.seen.last_error = Some(Arc::new(error));
+                let error = live.out_of_attempts(&state);
+                drop(state);
+                if let Some(error) = error {
+                    live.refuse(error);
+                    return Next::Withdraw;
+                }
                 if let Some(ticket) = &self.ticket {
                     ticket.pass();
                 }
@@ -161,8 +178,11 @@ impl Waiter {
     fn enter(&mut self) -> Next {
         match self.live.core.owners.enter(&self.live) {
             Ok(Some(held)) => {
+                // Not renewed for a caller that never comes back: as long as what it enters
+                // would have lasted without it.
+                let by = held.deadline().unwrap_or_else(|| held.now());
                 // If nobody wants the guard any more, it is dropped outside of all locks.
-                drop(self.live.offer(Phase::Entered(Guard::new(held))));
+                drop(self.live.offer(Phase::Entered { guard: Guard::new(held), by }));
                 Next::Withdraw
             }
             Ok(None) => Next::Ask,
