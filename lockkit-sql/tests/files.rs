@@ -12,7 +12,7 @@ use common::*;
 use lockkit_core::url::ConnectUrl;
 use lockkit_core::{DistributedLock, Error, LockExt, Mode, Renewal, Settings};
 use lockkit_sql::{SqliteLock, SqliteOptions, schema};
-use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteLockingMode, SqlitePoolOptions};
 use sqlx::{AssertSqlSafe, ConnectOptions, Executor};
 
 fn from_url(url: &str) -> SqliteLock {
@@ -346,6 +346,19 @@ async fn pools_are_understood() {
     let read = SqliteConnectOptions::new().filename(&file.path);
     is_configuration(&refused(read.clone().read_only(true)), "only reads");
     is_configuration(&refused(read.immutable(true)), "only reads");
+
+    for journal in [SqliteJournalMode::Wal, SqliteJournalMode::Delete] {
+        let file = File::new();
+        let options = SqliteConnectOptions::new()
+            .filename(&file.path)
+            .create_if_missing(true)
+            .journal_mode(journal)
+            .locking_mode(SqliteLockingMode::Exclusive);
+        let pool = SqlitePoolOptions::new().connect_lazy_with(options);
+        let lock =
+            SqliteLock::from_pool(&pool, Settings::default(), SqliteOptions::default()).unwrap();
+        is_configuration(&refusal(&lock).await, "locking_mode");
+    }
 
     // A rollback journal stays one, and excludes as well; the pool itself is not needed.
     let file = File::new();

@@ -95,7 +95,8 @@ impl SqliteLock {
     /// Of the pool it takes the options (file, VFS, keys, pragmas, extensions), and opens
     /// connections of its own with them: a renewal that waited for the application to give a
     /// connection back would lose the lock, and SQLite's busy timeout, which may be long there,
-    /// must be short here. Journal mode and durability stay as the application has them.
+    /// must be short here. Journal mode and durability stay as the application has them. The
+    /// locking mode must be `NORMAL`; the first use refuses another.
     ///
     /// # Errors
     /// [`Error::Configuration`] if the pool's database is in memory or only read, or if the name

@@ -95,6 +95,8 @@ async fn try_open(place: &Place) -> Result<Option<Open>, Failed> {
     let mut connection = place.connect.connect().await?;
     if place.wal {
         switch_to_wal(&mut connection).await?;
+    } else {
+        refuse_exclusive(place, &mut connection).await?;
     }
     ensure_schema(place, &mut connection).await?;
     ensure_run(place, &mut connection).await?;
@@ -109,6 +111,20 @@ async fn switch_to_wal(connection: &mut SqliteConnection) -> Result<(), sqlx::Er
         connection.execute("PRAGMA journal_mode = WAL").await?;
     }
     Ok(())
+}
+
+/// Of the application's options this one cannot be kept, and they do not tell it beforehand.
+async fn refuse_exclusive(place: &Place, connection: &mut SqliteConnection) -> Result<(), Failed> {
+    let mode: String =
+        sqlx::query_scalar("PRAGMA locking_mode").fetch_one(&mut *connection).await?;
+    if mode != "exclusive" {
+        return Ok(());
+    }
+    Err(Failed::Told(Error::configuration(format!(
+        "the pool opens `{}` with `locking_mode = EXCLUSIVE`: its first connection would keep all \
+         others out, which renew and release; leave the locking mode at `NORMAL`",
+        place.path.display()
+    ))))
 }
 
 /// Creates table, index and trigger where they are missing, and refuses others of these names.
