@@ -50,6 +50,10 @@ pub use self::url::SqliteOptions;
 /// - The application may keep tables of its own in the same file.
 /// - Rows may be deleted by hand: the holder is told within TTL/3, and the key is free. Whoever
 ///   deletes the file deletes `-wal` and `-shm` beside it as well, as always with SQLite.
+/// - Writes of all processes exclude each other for microseconds. A process that is stopped
+///   (`SIGSTOP`, a debugger, a frozen container) in the very middle of an acquire, a renewal or a
+///   release keeps the file locked until it goes on or is killed: meanwhile nobody gets, renews or
+///   frees a key, and holders are told the loss at their deadlines.
 /// - The file uses write-ahead logging (a file of a [pool](Self::from_pool) stays as it is).
 #[derive(Clone)]
 pub struct SqliteLock {
