@@ -1,6 +1,6 @@
 //! The file behind a path: which one it is now, where it lies, and that it has no second path.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use lockkit_core::{Error, Result};
 
@@ -39,6 +39,23 @@ pub(super) async fn check_file_system(path: &Path) -> Result<()> {
         path.display()
     )))
 }
+
+/// The directory in which a file will lie that is still to be created: a symbolic link to nowhere
+/// decides as well.
+#[allow(dead_code)] // used where the kind of a file system can be told
+fn future_directory(path: &Path) -> PathBuf {
+    let mut path = path.to_owned();
+    for _ in 0..LINKS {
+        let Ok(target) = std::fs::read_link(&path) else { break };
+        path.pop();
+        path.push(target);
+    }
+    path.pop();
+    path
+}
+
+/// As many links in a row as Linux follows.
+const LINKS: usize = 40;
 
 /// Refuses a file that can be reached by another path as well. SQLite names the log and its index
 /// after the path, so each path would have a log of its own, and neither would see the claims of
@@ -130,10 +147,9 @@ mod platform {
 
     /// The kind of file system that `path` lies on, if it is one that machines share.
     pub(super) fn shared_file_system(path: &Path) -> Option<&'static str> {
-        let found = rustix::fs::statfs(path).or_else(|_| {
-            // The file is still to be created.
-            rustix::fs::statfs(path.parent().unwrap_or(path))
-        });
+        // Perhaps the file is still to be created.
+        let found =
+            rustix::fs::statfs(path).or_else(|_| rustix::fs::statfs(super::future_directory(path)));
         // Opening the file says better than this could what is wrong with the path.
         kind(found.ok()?.f_type as u64)
     }
@@ -206,6 +222,23 @@ mod tests {
     async fn a_local_directory_is_accepted() {
         let dir = tempfile::tempdir().unwrap();
         check_file_system(&dir.path().join("not there yet.db")).await.unwrap();
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_to_a_file_that_is_still_to_be_created_is_followed() {
+        use std::os::unix::fs::symlink;
+
+        let dir = tempfile::tempdir().unwrap();
+        let (first, second) = (dir.path().join("first"), dir.path().join("second"));
+        assert_eq!(future_directory(&first), dir.path());
+        symlink("second", &first).unwrap();
+        assert_eq!(future_directory(&first), dir.path());
+        symlink("/elsewhere/locks.db", &second).unwrap();
+        assert_eq!(future_directory(&first), Path::new("/elsewhere"));
+        std::fs::remove_file(&second).unwrap();
+        symlink("first", &second).unwrap();
+        future_directory(&first); // comes to an end
     }
 
     #[cfg(unix)]
