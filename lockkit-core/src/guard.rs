@@ -163,7 +163,11 @@ impl Guard {
                 if live.lost().is_some() {
                     return;
                 }
-                let Some(deadline) = live.deadline() else { std::future::pending().await };
+                let Some(deadline) = live.deadline() else {
+                    // Released, or in the very middle of being lost.
+                    changed.await;
+                    continue;
+                };
                 let at = deadline - lead;
                 if live.now() >= at {
                     return;
