@@ -73,6 +73,13 @@ pub trait Contender: Debug + Send + 'static {
     /// Idempotent, compares the token, right in every state: never sent, waiting, held, gone.
     async fn release(&mut self, budget: Duration) -> Result<Released>;
 
+    /// How long after it was given up a request without an answer may still take effect: for so
+    /// long the engine looks for it after the clean-up. Default: for as long as its lease could
+    /// matter, which is right for every store behind a network.
+    fn late_effects(&self) -> Duration {
+        Duration::MAX
+    }
+
     /// Instead of a release: leaves the claim in the store for exactly `rest` from now, to go
     /// away by itself then, even if this process is gone. `None` means that this store cannot
     /// (its leases die with the process).

@@ -149,6 +149,7 @@ async fn an_exchange_does_not_rest_on_its_caller() {
 #[tokio::test]
 async fn what_lands_late_is_taken_out() {
     let bed = bed();
+    bed.faulty.set_late_effects(Duration::MAX);
     // Two unanswered attempts; only one of them has an effect before the release.
     bed.faulty.next(Op::Attempt(Stage::First), Fault::Hang);
     bed.faulty.next(Op::Attempt(Stage::Wait), Fault::LoseAnswer);

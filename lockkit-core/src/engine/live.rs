@@ -73,8 +73,10 @@ pub(crate) struct Seen {
 }
 
 /// Attempts that were sent, as far as is known, and not answered: they may take effect yet.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Doubt {
+    /// For how long after they were given up.
+    lasts: Duration,
     attempts: AtomicU32,
     /// When the last of them was given up, in nanoseconds after boot.
     last: AtomicU64,
@@ -87,6 +89,11 @@ impl LiveClaim {
         terms: Terms,
         contender: Box<dyn Contender>,
     ) -> Arc<Self> {
+        let doubt = Doubt {
+            lasts: contender.late_effects().min(claim.ttl),
+            attempts: AtomicU32::new(0),
+            last: AtomicU64::new(0),
+        };
         let state =
             State { phase: Phase::Fresh, tenure: None, seen: Seen::default(), working: None };
         Arc::new(Self {
@@ -100,7 +107,7 @@ impl LiveClaim {
             loss: OnceLock::new(),
             changed: Notify::new(),
             guards: AtomicUsize::new(1),
-            doubt: Doubt::default(),
+            doubt,
             given_up: OnceLock::new(),
             release_unanswered: AtomicBool::new(false),
             waiting_told: AtomicBool::new(false),
@@ -278,7 +285,7 @@ impl LiveClaim {
     pub(crate) fn in_doubt_until(&self, found: bool) -> Option<BootInstant> {
         let open = self.doubt.attempts.load(Ordering::Acquire).saturating_sub(u32::from(found));
         let last = BootInstant::from_nanos(self.doubt.last.load(Ordering::Acquire));
-        (open > 0).then_some(last + self.claim.ttl).filter(|until| self.now() < *until)
+        (open > 0).then_some(last + self.doubt.lasts).filter(|until| self.now() < *until)
     }
 
     /// How much of `min_hold` is left.

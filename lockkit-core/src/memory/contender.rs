@@ -26,6 +26,10 @@ impl MemoryContender {
 
 #[async_trait]
 impl Contender for MemoryContender {
+    fn late_effects(&self) -> Duration {
+        Duration::ZERO
+    }
+
     async fn attempt(&mut self, stage: Stage, _budget: Duration) -> Result<Attempt> {
         let now = BootInstant::now();
         let waits = match stage {

@@ -98,6 +98,7 @@ struct Script {
     log: Mutex<Vec<Exchanged>>,
     logged: Notify,
     go: Notify,
+    late: Mutex<Option<Duration>>,
 }
 
 #[derive(Debug, Default)]
@@ -132,6 +133,11 @@ impl Faulty {
         for op in [Op::Renew, Op::Release, Op::Linger] {
             self.every(op, fault.clone());
         }
+    }
+
+    /// Says that requests may take effect late, for this long after they were given up.
+    pub fn set_late_effects(&self, late: Duration) {
+        *lock(&self.script.late) = Some(late);
     }
 
     /// Lets all exchanges go on that wait under [`Fault::Hold`].
@@ -294,6 +300,10 @@ impl Subject {
 
 #[async_trait]
 impl Contender for FaultyContender {
+    fn late_effects(&self) -> Duration {
+        lock(&self.subject.script.late).unwrap_or_else(|| self.inner.late_effects())
+    }
+
     async fn attempt(&mut self, stage: Stage, budget: Duration) -> Result<Attempt> {
         let granted = |answer: &Attempt| matches!(answer, Attempt::Granted { .. });
         self.subject.exchange(Op::Attempt(stage), self.inner.attempt(stage, budget), granted).await

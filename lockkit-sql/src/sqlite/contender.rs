@@ -156,6 +156,13 @@ impl SqliteContender {
 
 #[async_trait]
 impl Contender for SqliteContender {
+    /// What is sent on a lane runs in order, so a release comes after whatever was given up before
+    /// it. Only a connection that is replaced may have a last statement under way: it waits for
+    /// the file for a few milliseconds at most.
+    fn late_effects(&self) -> Duration {
+        Duration::from_millis(100)
+    }
+
     async fn attempt(&mut self, stage: Stage, budget: Duration) -> Result<Attempt> {
         let mode = table::number(self.claim.mode)?;
         let deadline = Instant::now() + budget;
