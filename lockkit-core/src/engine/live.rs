@@ -396,7 +396,8 @@ impl LiveClaim {
             if self.terms.never_waits() {
                 return error;
             }
-            seen.last_error = Some(Arc::new(error));
+            // An error that the store did answer with says more.
+            seen.last_error.get_or_insert_with(|| Arc::new(error));
         }
         self.not_acquired(seen)
     }
