@@ -70,6 +70,7 @@ pub async fn connect(url: &str) -> Result<Arc<dyn DistributedLock>> {
 pub async fn connect_with(url: &str, require: Require) -> Result<Arc<dyn DistributedLock>> {
     let lock = open(&ConnectUrl::parse(url)?)?;
     require.check(lock.core().capabilities())?;
+    lock.core().check_settings()?;
     lock.ping().await?;
     Ok(lock)
 }

@@ -124,3 +124,17 @@ proptest! {
         prop_assert!(!shown.contains("s3cret"), "{}", shown);
     }
 }
+
+/// What no acquire could keep is told at start-up.
+#[cfg(feature = "sqlite")]
+#[tokio::test]
+async fn times_that_cannot_be_kept_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let sqlite = format!("sqlite:{}", folder.path().join("locks.db").display());
+    for url in [sqlite.as_str(), "memory:times"] {
+        for wrong in ["ttl=1ms", "ttl=1000d", "op_timeout=0s"] {
+            let error = lockkit::connect(&format!("{url}?{wrong}")).await.unwrap_err();
+            assert!(matches!(error, lockkit::Error::Configuration(_)), "{url} {wrong}: {error}");
+        }
+    }
+}

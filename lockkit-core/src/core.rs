@@ -81,6 +81,16 @@ impl Core {
         &self.0.settings
     }
 
+    /// Whether the backend can keep the client's defaults: worth asking at start-up, before every
+    /// acquire says so.
+    ///
+    /// # Errors
+    /// [`Error::Configuration`] that says what it keeps.
+    pub fn check_settings(&self) -> Result<()> {
+        let settings = &self.0.settings;
+        terms::check_times(settings.ttl, settings.op_timeout, &self.0.capabilities)
+    }
+
     /// Subscribes to what happens to this client's claims from now on.
     pub fn events(&self) -> Events {
         self.0.events.subscribe()

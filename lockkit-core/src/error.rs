@@ -178,7 +178,12 @@ impl fmt::Display for NotAcquired {
         let waited = humantime::format_duration(Duration::from_millis(
             u64::try_from(self.waited.as_millis()).unwrap_or(u64::MAX),
         ));
-        write!(f, "`{}` was not acquired within {waited}", self.key)?;
+        let at_once = self.attempts <= 1 && self.last_error.is_none();
+        if at_once && self.waited < Duration::from_millis(20) {
+            write!(f, "`{}` is busy", self.key)?;
+        } else {
+            write!(f, "`{}` was not acquired within {waited}", self.key)?;
+        }
         if let Some(holder) = &self.holder {
             write!(f, ", {holder}")?;
         }

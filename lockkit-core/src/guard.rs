@@ -267,3 +267,10 @@ impl<T: fmt::Debug> std::error::Error for Interrupted<T> {
         Some(&self.lost)
     }
 }
+
+impl<T> From<Interrupted<T>> for Error {
+    /// The loss; what the work returned, if anything, is dropped.
+    fn from(interrupted: Interrupted<T>) -> Self {
+        Self::Lost(interrupted.lost)
+    }
+}

@@ -160,3 +160,24 @@ async fn what_lands_late_is_taken_out() {
     let released = bed.faulty.count(Op::Release);
     eventually("and looked for again", || bed.faulty.count(Op::Release) > released + 1).await;
 }
+
+/// What the store has let go of already needs no clean-up that `close` would wait for.
+#[tokio::test]
+async fn close_does_not_wait_for_what_is_gone() {
+    let memory = Memory::new();
+    let guard = memory.acquire(Request::new("k").ttl(MS(3000))).await.unwrap();
+    memory.force_release(guard.key(), Which::Whoever).await.unwrap();
+    guard.lost().await;
+    assert!(memory.close(MS(500)).await);
+}
+
+#[tokio::test]
+async fn an_interruption_is_a_loss() {
+    let memory = Memory::new();
+    let work = async {
+        let guard = memory.acquire(Request::new("k").ttl(MS(50)).renew(false)).await?;
+        guard.run(std::future::pending::<()>()).await?;
+        Ok::<(), Error>(())
+    };
+    assert!(work.await.unwrap_err().is_lost());
+}

@@ -373,6 +373,8 @@ impl LiveClaim {
         let sweep_at = match reason {
             // Its holder has been told; the key need not wait for the rest of the TTL.
             LossReason::MaxHold => now + schedule::margin(tenure.lease.ttl),
+            // The store has let go of it already.
+            LossReason::Gone | LossReason::SessionEnded { .. } => now,
             _ => schedule::lease_end(tenure.lease.sent, tenure.lease.ttl),
         };
         self.emit(|| EventKind::Lost { reason, held });

@@ -38,6 +38,27 @@ impl Terms {
     }
 }
 
+/// Whether the backend keeps such a TTL, and an answer has time.
+pub(crate) fn check_times(
+    ttl: Duration,
+    op_timeout: Option<Duration>,
+    capabilities: &Capabilities,
+) -> Result<()> {
+    let smallest = capabilities.smallest_ttl;
+    if ttl < smallest || ttl > LONGEST {
+        return Err(Error::configuration(format!(
+            "a TTL of {} is outside what the backend `{}` keeps, {} to 366 days",
+            humantime::format_duration(ttl),
+            capabilities.name,
+            humantime::format_duration(smallest)
+        )));
+    }
+    if op_timeout.is_some_and(|op_timeout| op_timeout.is_zero()) {
+        return Err(Error::configuration("an `op_timeout` of zero leaves no time for an answer"));
+    }
+    Ok(())
+}
+
 /// Checks `request` against what the backend can do, before any I/O.
 pub(crate) fn resolve(
     request: Request,
@@ -54,17 +75,9 @@ pub(crate) fn resolve(
         return Err(Error::unsupported(capabilities.name, lacking));
     }
     let ttl = request.ttl.unwrap_or(settings.ttl);
-    if ttl < capabilities.smallest_ttl || ttl > LONGEST {
-        return Err(Error::configuration(format!(
-            "a TTL of {ttl:?} is outside what the backend `{}` keeps, {:?} to 366 days",
-            capabilities.name, capabilities.smallest_ttl
-        )));
-    }
-    let op_timeout =
-        request.op_timeout.or(settings.op_timeout).unwrap_or_else(|| schedule::op_timeout(ttl));
-    if op_timeout.is_zero() {
-        return Err(Error::configuration("an `op_timeout` of zero leaves no time for an answer"));
-    }
+    let op_timeout = request.op_timeout.or(settings.op_timeout);
+    check_times(ttl, op_timeout, capabilities)?;
+    let op_timeout = op_timeout.unwrap_or_else(|| schedule::op_timeout(ttl));
     if request.max_hold.is_some_and(|max| max <= request.min_hold) {
         return Err(Error::configuration("`max_hold` must be longer than `min_hold`"));
     }

@@ -71,6 +71,39 @@ pub(super) async fn check_single_path(path: &Path) -> Result<()> {
     )))
 }
 
+/// Refuses files that this process may not write, before SQLite makes files of its own beside them:
+/// those would belong to this process's user, and keep out everybody else.
+///
+/// Asks the system, and opens nothing: closing a file that SQLite has open too would drop SQLite's
+/// locks on it.
+#[cfg(unix)]
+pub(super) fn check_access(path: &Path) -> Result<()> {
+    use rustix::fs::{Access, AtFlags, CWD, accessat};
+    use rustix::io::Errno;
+
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    for ending in ["", "-wal", "-shm"] {
+        let mut name = path.clone().into_os_string();
+        name.push(ending);
+        let both = Access::READ_OK | Access::WRITE_OK;
+        if let Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) =
+            accessat(CWD, &name, both, AtFlags::EACCESS)
+        {
+            let file = Path::new(&name).display();
+            return Err(Error::permission(format!(
+                "`{file}` can only be read, or not even that: the file, its directory or the file \
+                 system does not let this process's user write"
+            )));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(not(unix))]
+pub(super) fn check_access(_: &Path) -> Result<()> {
+    Ok(())
+}
+
 /// Why there may be another path to the file, and what to do about it. A file that is still to be
 /// created has one path only.
 fn second_path(path: &Path) -> Option<&'static str> {

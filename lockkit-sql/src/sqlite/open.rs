@@ -7,7 +7,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteSynchronous};
 use sqlx::{AssertSqlSafe, ConnectOptions, Executor, Row, SqliteConnection};
 
 use super::errors::{self, Kind};
-use super::file::{FileId, check_file_system, check_single_path};
+use super::file::{FileId, check_access, check_file_system, check_single_path};
 use super::lane::Open;
 use super::store::Place;
 
@@ -61,6 +61,7 @@ async fn open_soon(place: &Place, deadline: Instant) -> Result<Open> {
         check_file_system(&place.path).await?;
     }
     check_single_path(&place.path).await?;
+    check_access(&place.path)?;
     loop {
         let error = match try_open(place).await {
             Ok(Some(open)) => return Ok(open),

@@ -56,6 +56,7 @@ enum Verb {
 
 /// Runs a command while holding a key, and nobody else's command with the same key meanwhile.
 #[derive(Debug, Args)]
+#[command(override_usage = "lockkit run [OPTIONS] <KEY> -- <CMD>...")]
 #[command(after_help = CODES, after_long_help = format!("{DETAILS}\n\n{CODES}"))]
 pub(crate) struct Run {
     /// The lock service, as in `sqlite:/var/lib/jobs/locks.db`.
@@ -122,7 +123,11 @@ pub(crate) fn parse() -> Result<Run, Exit> {
         }
         Err(error) => {
             let text = without_urls(&error.render().to_string(), std::env::args());
-            Err(Exit::usage(text.trim_end().trim_start_matches("error: ")))
+            let mut text = text.trim_end().trim_start_matches("error: ").to_owned();
+            if std::env::args().len() > 3 && !std::env::args().any(|word| word == "--") {
+                text.push_str("\n\nWrite `--` between the key and the command.");
+            }
+            Err(Exit::usage(text))
         }
     }
 }
