@@ -165,11 +165,13 @@ pub struct NotAcquired {
     pub last_error: Option<Arc<Error>>,
     /// Who was seen holding it last, where the backend can tell.
     pub holder: Option<Holder>,
+    /// Whether the request did not want to wait.
+    pub at_once: bool,
 }
 
 impl NotAcquired {
     pub(crate) fn new(key: Key, waited: Duration, attempts: u32) -> Self {
-        Self { key, waited, attempts, last_error: None, holder: None }
+        Self { key, waited, attempts, last_error: None, holder: None, at_once: false }
     }
 }
 
@@ -178,8 +180,7 @@ impl fmt::Display for NotAcquired {
         let waited = humantime::format_duration(Duration::from_millis(
             u64::try_from(self.waited.as_millis()).unwrap_or(u64::MAX),
         ));
-        let at_once = self.attempts <= 1 && self.last_error.is_none();
-        if at_once && self.waited < Duration::from_millis(20) {
+        if self.at_once {
             write!(f, "`{}` is busy", self.key)?;
         } else {
             write!(f, "`{}` was not acquired within {waited}", self.key)?;

@@ -415,6 +415,7 @@ impl LiveClaim {
         let mut error = NotAcquired::new(self.claim.key.clone(), self.waited(), seen.attempts);
         error.last_error.clone_from(&seen.last_error);
         error.holder.clone_from(&seen.holder);
+        error.at_once = self.terms.never_waits();
         Error::NotAcquired(Box::new(error))
     }
 }
