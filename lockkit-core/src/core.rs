@@ -12,7 +12,7 @@ use crate::engine::background::Background;
 use crate::engine::live::LiveClaim;
 use crate::engine::owners::Owners;
 use crate::engine::queue::LocalQueue;
-use crate::engine::{terms, thread};
+use crate::engine::{schedule, terms, thread};
 use crate::error::{Error, Result};
 use crate::event::{Emitter, EventKind, Events};
 use crate::request::Request;
@@ -79,6 +79,12 @@ impl Core {
     /// The client's defaults.
     pub fn settings(&self) -> &Settings {
         &self.0.settings
+    }
+
+    /// How long an exchange with the store may take that belongs to no claim (a ping, say).
+    pub fn op_timeout(&self) -> Duration {
+        let settings = &self.0.settings;
+        settings.op_timeout.unwrap_or_else(|| schedule::op_timeout(settings.ttl))
     }
 
     /// Whether the backend can keep the client's defaults: worth asking at start-up, before every

@@ -60,11 +60,10 @@ impl LiveClaim {
 
     /// The caller sees what the lock thread has come to.
     pub(crate) fn collect(self: &Arc<Self>, mut state: MutexGuard<'_, State>) -> Result<Guard> {
+        let by = self.collect_by(&state.phase);
         match std::mem::replace(&mut state.phase, Phase::Ended) {
             Phase::Offered(grant) => {
-                let now = self.now();
-                let over = schedule::deadline(grant.lease.sent, grant.lease.ttl).min(self.until());
-                if now >= over {
+                if self.now() >= by {
                     self.close_down(&mut state);
                     let error = self.not_acquired(&state.seen);
                     drop(state);

@@ -120,12 +120,6 @@ impl SqliteLock {
         let core = Core::new(capabilities(), settings);
         Ok(Self { core, store: Arc::new(Store::new(place)) })
     }
-
-    /// The time that a request of no claim may take.
-    fn budget(&self) -> Duration {
-        let settings = self.core.settings();
-        settings.op_timeout.unwrap_or_else(|| (settings.ttl / 6).min(Duration::from_secs(2)))
-    }
 }
 
 /// What SQLite promises.
@@ -192,23 +186,23 @@ impl DistributedLock for SqliteLock {
     }
 
     async fn ping(&self) -> Result<()> {
-        let (store, budget) = (Arc::clone(&self.store), self.budget());
+        let (store, budget) = (Arc::clone(&self.store), self.core.op_timeout());
         self.core.run(async move { store.probe(budget).await }).await
     }
 
     async fn inspect(&self, key: &Key) -> Result<Option<Holder>> {
-        let (store, key, budget) = (Arc::clone(&self.store), key.clone(), self.budget());
+        let (store, key, budget) = (Arc::clone(&self.store), key.clone(), self.core.op_timeout());
         let seen = self.core.run(async move { store.look(&key, budget).await }).await?;
         Ok(seen.holder())
     }
 
     async fn force_release(&self, key: &Key, which: Which) -> Result<bool> {
-        let (store, key, budget) = (Arc::clone(&self.store), key.clone(), self.budget());
+        let (store, key, budget) = (Arc::clone(&self.store), key.clone(), self.core.op_timeout());
         self.core.run(async move { store.force(&key, which, budget).await }).await
     }
 
     async fn disconnect(&self) {
-        let (store, budget) = (Arc::clone(&self.store), self.budget());
+        let (store, budget) = (Arc::clone(&self.store), self.core.op_timeout());
         let close = async move {
             let _ = tokio::time::timeout(budget, store.close()).await;
             Ok(())
