@@ -29,7 +29,8 @@ pub(crate) struct LiveClaim {
     pub(crate) core: Arc<Shared>,
     pub(crate) claim: Claim,
     pub(crate) terms: Terms,
-    contender: tokio::sync::Mutex<Box<dyn Contender>>,
+    /// Dropped when the claim is over: a forgotten future must not keep the store's connections.
+    contender: tokio::sync::Mutex<Option<Box<dyn Contender>>>,
     pub(crate) state: Mutex<State>,
     /// Until when the guard may believe, in nanoseconds after boot; zero if there is nothing to
     /// believe. Only ever compared and exchanged, so that "over" is final.
@@ -100,7 +101,7 @@ impl LiveClaim {
             core,
             claim,
             terms,
-            contender: tokio::sync::Mutex::new(contender),
+            contender: tokio::sync::Mutex::new(Some(contender)),
             state: Mutex::new(state),
             deadline: AtomicU64::new(0),
             fence: OnceLock::new(),
@@ -188,6 +189,13 @@ impl LiveClaim {
         }
     }
 
+    /// Nothing will be asked of the store any more.
+    pub(crate) fn drop_contender(&self) {
+        let contender = self.contender.try_lock().ok().and_then(|mut contender| contender.take());
+        let _context = thread::context();
+        drop(contender);
+    }
+
     /// The claim is over: takes it out of the watchdog's queue and wakes whoever waits for that.
     pub(crate) fn finished(&self) {
         let working = {
@@ -222,7 +230,12 @@ impl LiveClaim {
 impl LiveClaim {
     pub(crate) fn ask(self: &Arc<Self>, stage: Stage) -> Exchange<Attempt> {
         let (live, budget) = (Arc::clone(self), self.terms.op_timeout);
-        Exchange::new(async move { live.contender.lock().await.attempt(stage, budget).await })
+        Exchange::new(async move {
+            match &mut *live.contender.lock().await {
+                Some(contender) => contender.attempt(stage, budget).await,
+                None => Err(Error::unavailable("the claim is over")),
+            }
+        })
     }
 
     pub(crate) fn ask_renewal(self: &Arc<Self>, budget: Duration) -> Exchange<Renewal> {
@@ -233,7 +246,10 @@ impl LiveClaim {
             if !matches!(lock(&live.state).phase, Phase::Held | Phase::Lingering { .. }) {
                 return Ok(Renewal::Gone);
             }
-            contender.renew(budget).await
+            match &mut *contender {
+                Some(contender) => contender.renew(budget).await,
+                None => Ok(Renewal::Gone),
+            }
         })
     }
 
@@ -245,6 +261,9 @@ impl LiveClaim {
         let (live, budget) = (Arc::clone(self), self.terms.op_timeout);
         Exchange::new(async move {
             let mut contender = live.contender.lock().await;
+            let Some(contender) = &mut *contender else {
+                return Ok(Some(Released::NotFound));
+            };
             match rest {
                 Some(rest) => contender.linger(rest, budget).await,
                 None => contender.release(budget).await.map(Some),

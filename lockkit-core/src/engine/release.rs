@@ -226,7 +226,10 @@ pub(crate) fn settle_later(live: &Arc<LiveClaim>, exchange: Exchange<Attempt>, s
     let live = Arc::clone(live);
     thread.spawn(async move {
         match live.judge(exchange.finish(live.terms.op_timeout).await) {
-            Ok(Attempt::Busy { .. }) if stage == Stage::Try => live.finished(),
+            Ok(Attempt::Busy { .. }) if stage == Stage::Try => {
+                live.drop_contender();
+                live.finished();
+            }
             _ => withdraw(live, None).await,
         }
     });
@@ -294,6 +297,7 @@ async fn sweep_doubt(live: Arc<LiveClaim>, until: BootInstant, kept_until: BootI
         pause *= 2;
         let _ = live.ask_release(None).finish(op_timeout).await;
     }
+    live.drop_contender();
 }
 
 /// What a release came to.
@@ -333,6 +337,8 @@ pub(crate) fn conclude(live: &Arc<LiveClaim>, conclusion: Conclusion) {
         // What the store keeps for the rest of `min_hold` has the same token.
         let kept_until = granted.unwrap_or(live.now()) + live.terms.min_hold;
         thread.spawn(sweep_doubt(Arc::clone(live), until, kept_until));
+    } else {
+        live.drop_contender();
     }
     live.finished();
     live.core.queue.nudge(&live.claim.key);
