@@ -58,6 +58,8 @@ pub mod measure;
 mod polls;
 mod runner;
 mod runs;
+mod scratch;
+pub mod servers;
 mod space;
 mod stall;
 mod subject;

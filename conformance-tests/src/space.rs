@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use lockkit_core::url::ConnectUrl;
 
+use crate::scratch;
 use crate::subject::Subject;
 
 /// A fresh name and a fresh directory, and the URL that is made with them.
@@ -15,8 +16,7 @@ pub(crate) struct Space {
 
 impl Space {
     pub(crate) fn fresh(subject: &dyn Subject) -> Self {
-        let dir = tempfile::Builder::new().prefix("lockkit-case-").tempdir_in(root());
-        let dir = dir.expect("a directory");
+        let dir = scratch::directory("lockkit-case-").expect("a directory");
         let variable = format!("LOCKKIT_URL_{}", subject.name().to_uppercase().replace('-', "_"));
         let template = std::env::var(variable).unwrap_or_else(|_| subject.url().to_owned());
         let name = format!("t{:x}{:08x}", std::process::id(), fastrand::u32(..));
@@ -39,13 +39,6 @@ impl Space {
         let dir: &Path = self.dir.path();
         dir.join(name)
     }
-}
-
-/// Where the directories are: in memory if possible. Cases at the same time would else wait for
-/// one another's disk writes, and measure the disk.
-fn root() -> PathBuf {
-    let memory = PathBuf::from("/dev/shm");
-    if memory.is_dir() { memory } else { std::env::temp_dir() }
 }
 
 pub(crate) fn parse(url: &str) -> ConnectUrl {

@@ -1,0 +1,10 @@
+//! The test bed for servers does what it says.
+
+#![cfg(test)] // for clippy: the helpers here may panic as the tests may
+
+#[path = "servers/process.rs"]
+mod process;
+#[path = "servers/proxy.rs"]
+mod proxy;
+#[path = "servers/redis.rs"]
+mod redis;
