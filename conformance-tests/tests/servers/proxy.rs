@@ -280,8 +280,7 @@ fn a_server_that_is_gone_ends_its_connections_and_another_takes_over() {
     let mut client = world.client();
     world.server.process().kill().unwrap();
     client.read().unwrap_err();
-    let mut early = Resp::tcp(world.proxy.address()).unwrap();
-    early.call(&["PING"]).unwrap_err();
+    Resp::tcp(world.proxy.address()).and_then(|mut early| early.call(&["PING"])).unwrap_err();
     let other = Redis::start().unwrap();
     world.proxy.set_server(other.address());
     other.command(&["SET", "k", "other"]).unwrap();
