@@ -8,24 +8,30 @@
 //! needs no runtime. Dropping a server ends it.
 
 mod certificates;
+mod cluster;
 mod fault;
 mod launch;
+mod nodes;
 mod ports;
 mod process;
 mod program;
 mod proxy;
 mod redis;
 mod resp;
+mod sentinels;
 mod spawner;
 mod wait;
 
 pub use certificates::Certificates;
+pub use cluster::{Cluster, ClusterBuilder, SlotMove};
 pub use fault::{Fault, Result};
 pub use launch::Launch;
+pub use nodes::Nodes;
 pub use ports::{free_port, on_free_port};
 pub use process::{Data, Process};
 pub use program::Program;
 pub use proxy::{Action, Cut, Framing, Hits, Proxy, Rule, Toward};
 pub use redis::{Redis, RedisBuilder};
 pub use resp::{Reply, Resp};
+pub use sentinels::{Sentinels, SentinelsBuilder};
 pub use wait::{eventually, until};

@@ -4,9 +4,12 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::certificates::Certificates;
-use super::{Fault, Launch, Process, Program, Reply, Resp, Result, on_free_port, ports};
+use super::{
+    Fault, Launch, Process, Program, Reply, Resp, Result, eventually, on_free_port, ports,
+};
 
 const SERVER: Program = Program { name: "redis-server", package: "redis-server" };
 
@@ -21,7 +24,7 @@ pub struct RedisBuilder {
     args: Vec<String>,
     guarded: bool,
     tls: bool,
-    pub(super) sentinel: bool,
+    sentinel: bool,
 }
 
 impl RedisBuilder {
@@ -65,11 +68,15 @@ impl RedisBuilder {
 
     /// Copies what `primary` has, which may have a password but no TLS.
     pub fn replica_of(mut self, primary: &Redis) -> Self {
-        if primary.guarded {
-            self.guarded = true;
-            self = self.set("masteruser", BED).set("masterauth", BED);
-        }
+        self.guarded |= primary.peer().is_some();
+        self = self.as_peer();
         self.set("replicaof", format!("127.0.0.1 {}", primary.port))
+    }
+
+    /// The same, but fit to copy others of its kind.
+    pub(super) fn as_peer(&self) -> Self {
+        let same = self.clone();
+        if self.guarded { same.set("masteruser", BED).set("masterauth", BED) } else { same }
     }
 
     /// Sets how many bytes it may use, and what it does about more: a `maxmemory-policy`, as
@@ -106,7 +113,7 @@ impl RedisBuilder {
             let answer = ready.connect()?.call(&["PING"])?.checked()?;
             (answer.text() == "PONG").then_some(()).ok_or_else(|| Fault::new(answer.text()))
         })?;
-        Ok(Redis { process, port, admin, guarded: self.guarded, certificates })
+        Ok(Redis { process, port, admin, certificates })
     }
 
     fn configuration(
@@ -116,8 +123,11 @@ impl RedisBuilder {
         socket: &Path,
         certificates: Option<&Certificates>,
     ) -> String {
-        // Replicas are served at once, not after waiting for more of them.
-        let mut text = String::from("bind 127.0.0.1\nsave \"\"\nrepl-diskless-sync-delay 0\n");
+        let mut text = String::from("bind 127.0.0.1\nsave \"\"\n");
+        if !self.sentinel {
+            // Without a file between them, a replica is sent nothing new for up to a second.
+            text.push_str("repl-diskless-sync no\n");
+        }
         let _ = writeln!(text, "dir {}\nunixsocket {}", data.display(), socket.display());
         if let Some(made) = certificates {
             let (certificate, key) = made.server();
@@ -164,7 +174,6 @@ pub struct Redis {
     process: Process,
     port: u16,
     admin: Admin,
-    guarded: bool,
     certificates: Option<Arc<Certificates>>,
 }
 
@@ -180,6 +189,11 @@ impl Redis {
     /// One that is to be told more before it starts.
     pub fn builder() -> RedisBuilder {
         RedisBuilder::default()
+    }
+
+    /// A Sentinel.
+    pub(super) fn sentinel() -> RedisBuilder {
+        RedisBuilder { sentinel: true, ..Self::builder() }
     }
 
     /// The process, to be stopped, killed and started again.
@@ -210,9 +224,13 @@ impl Redis {
     ///
     /// # Errors
     /// If it is not there, does not answer within 10 s, or answers with an error.
-    pub fn command(&self, command: &[&str]) -> Result<Reply> {
+    pub fn command<A: AsRef<[u8]>>(&self, command: &[A]) -> Result<Reply> {
         let answer = self.connect().and_then(|mut connection| connection.call(command)?.checked());
-        answer.map_err(|fault| fault.during(&format!("`{}`", command.join(" "))))
+        answer.map_err(|fault| {
+            let words = command.iter().map(|word| word.as_ref().escape_ascii().to_string());
+            let shown: String = words.collect::<Vec<_>>().join(" ").chars().take(200).collect();
+            fault.during(&format!("`{shown}`"))
+        })
     }
 
     /// A connection as [`command`](Self::command) uses it, for several commands or for messages.
@@ -239,5 +257,34 @@ impl Redis {
     /// As [`command`](Self::command).
     pub fn role(&self) -> Result<String> {
         Ok(self.command(&["ROLE"])?.members().first().map(Reply::text).unwrap_or_default())
+    }
+
+    /// Waits until it copies `primary`, and until that sends what it writes at once.
+    ///
+    /// # Errors
+    /// After `limit`.
+    pub fn wait_until_copying(&self, primary: &Redis, limit: Duration) -> Result<()> {
+        eventually("a replica", limit, || self.check_copies(primary))
+    }
+
+    /// Fails unless both of them say that it copies `primary`. A primary says so a moment later
+    /// than its replica, and sends nothing before that.
+    pub(super) fn check_copies(&self, primary: &Redis) -> Result<()> {
+        let (own, port) = (self.port.to_string(), primary.port.to_string());
+        let role = self.command(&["ROLE"])?;
+        let connected = matches!(&role.texts()[..], [word, _, of, state, ..]
+            if word == "slave" && *of == port && state == "connected");
+        let serves = primary.command(&["ROLE"])?;
+        let replicas = serves.members().get(2).map(Reply::members).unwrap_or_default();
+        let served = replicas.iter().any(|replica| replica.texts().get(1) == Some(&own));
+        if connected && served {
+            return Ok(());
+        }
+        Err(Fault::new(format!("server {own} has the role {role:?}, and {port} has {serves:?}")))
+    }
+
+    /// By which user and password others of its kind come in; `None` if nobody asks for any.
+    pub(super) fn peer(&self) -> Option<(&'static str, &'static str)> {
+        self.admin.guarded.then_some((BED, BED))
     }
 }

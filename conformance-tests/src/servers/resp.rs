@@ -40,6 +40,15 @@ impl Reply {
         }
     }
 
+    /// The bytes; none for what is none.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Status(text) | Self::Error(text) => text.as_bytes(),
+            Self::Bytes(bytes) => bytes,
+            Self::Int(_) | Self::Nil | Self::Array(_) => &[],
+        }
+    }
+
     /// The number, also when it came as text; `None` for everything else.
     pub fn number(&self) -> Option<i64> {
         self.text().parse().ok()
