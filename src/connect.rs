@@ -6,22 +6,11 @@ use lockkit_core::url::ConnectUrl;
 use lockkit_core::{DistributedLock, Error, Memory, Require, Result};
 
 /// Every scheme that a backend of this version answers to.
-const KNOWN: &str = "`memory:` and `sqlite:`";
+const KNOWN: &str = "`memory:`, `sqlite:`, `redis:`, `rediss:`, `redis+sentinel:`, \
+                     `redis+cluster:` and `redlock:`";
 
 /// Schemes whose backends are planned: no reason to look for a typing mistake.
-const PLANNED: [&str; 11] = [
-    "redis",
-    "rediss",
-    "redis+sentinel",
-    "redis+cluster",
-    "redlock",
-    "etcd",
-    "etcds",
-    "zk",
-    "postgres",
-    "postgresql",
-    "mysql",
-];
+const PLANNED: [&str; 6] = ["etcd", "etcds", "zk", "postgres", "postgresql", "mysql"];
 
 /// Opens the backend that `url` names, and asks it for a sign of life.
 ///
@@ -80,6 +69,7 @@ fn open(url: &ConnectUrl) -> Result<Arc<dyn DistributedLock>> {
     match url.scheme() {
         "memory" => Ok(Arc::new(Memory::from_url(url)?)),
         "sqlite" => sqlite(url),
+        "redis" | "rediss" | "redis+sentinel" | "redis+cluster" | "redlock" => redis(url),
         planned if PLANNED.contains(&planned) => Err(Error::configuration(format!(
             "this version of lockkit has no backend for `{planned}:` yet; it has {KNOWN}"
         ))),
@@ -95,8 +85,24 @@ fn sqlite(url: &ConnectUrl) -> Result<Arc<dyn DistributedLock>> {
 }
 
 #[cfg(not(feature = "sqlite"))]
-fn sqlite(_: &ConnectUrl) -> Result<Arc<dyn DistributedLock>> {
-    Err(Error::configuration(
-        "`sqlite:` is not compiled in; enable feature `sqlite` of the crate `lockkit`",
+fn sqlite(url: &ConnectUrl) -> Result<Arc<dyn DistributedLock>> {
+    Err(not_compiled_in(url, "sqlite"))
+}
+
+#[cfg(feature = "redis")]
+fn redis(url: &ConnectUrl) -> Result<Arc<dyn DistributedLock>> {
+    Ok(Arc::new(lockkit_redis::RedisLock::from_url(url)?))
+}
+
+#[cfg(not(feature = "redis"))]
+fn redis(url: &ConnectUrl) -> Result<Arc<dyn DistributedLock>> {
+    Err(not_compiled_in(url, "redis"))
+}
+
+#[cfg(not(all(feature = "sqlite", feature = "redis")))]
+fn not_compiled_in(url: &ConnectUrl, feature: &str) -> Error {
+    Error::configuration(format!(
+        "`{}:` is not compiled in; enable feature `{feature}` of the crate `lockkit`",
+        url.scheme()
     ))
 }

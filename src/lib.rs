@@ -14,6 +14,8 @@ pub use lockkit_core::{
     LossReason, Lost, Memory, Mode, NotAcquired, Owner, Request, Require, Result, Settings,
     Subject, Token, TryAcquire, Wait, Which,
 };
+#[cfg(feature = "redis")]
+pub use lockkit_redis::RedisLock;
 #[cfg(feature = "sqlite")]
 pub use lockkit_sql::SqliteLock;
 

@@ -1,13 +1,16 @@
 //! The capability table in `docs/capabilities.md` and in the README is what the code says.
-//! `UPDATE_TABLES=1 cargo test --features sqlite --test capabilities` writes it anew.
+//! `UPDATE_TABLES=1 cargo test --all-features --test capabilities` writes it anew.
 
-#![cfg(feature = "sqlite")]
+#![cfg(all(feature = "sqlite", feature = "redis"))]
 #![cfg(test)] // for clippy: the helpers here may panic as the tests may
 
 use std::fmt::Write as _;
 use std::path::Path;
 
-use lockkit::{Capabilities, Consistency, Fencing, LeaseKind, connect};
+use lockkit::backend::url::ConnectUrl;
+use lockkit::{
+    Capabilities, Consistency, DistributedLock, Fencing, LeaseKind, RedisLock, connect,
+};
 
 const MARKS: [&str; 2] = ["<!-- capabilities -->\n", "<!-- /capabilities -->\n"];
 
@@ -21,6 +24,17 @@ async fn backends() -> Vec<(&'static str, Capabilities)> {
         ("sqlite:", sqlite.as_str()),
     ] {
         let lock = connect(url).await.unwrap();
+        all.push((shown, lock.core().capabilities().clone()));
+    }
+    // Making them sends nothing.
+    for (shown, url) in [
+        ("redis:", "redis://h"),
+        ("redis:?fair=true", "redis://h?fair=true"),
+        ("redis+sentinel:", "redis+sentinel://h/name"),
+        ("redis+cluster:", "redis+cluster://h"),
+        ("redlock:", "redlock://a,b,c"),
+    ] {
+        let lock = RedisLock::from_url(&ConnectUrl::parse(url).unwrap()).unwrap();
         all.push((shown, lock.core().capabilities().clone()));
     }
     all

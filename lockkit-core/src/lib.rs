@@ -35,6 +35,7 @@ pub use capability::{Capabilities, Capability, Consistency, Fencing, LeaseKind};
 pub use clock::{BootInstant, Clock};
 pub use contender::{Attempt, Claim, Contender, Lease, Released, Renewal, Stage};
 pub use engine::acquire::{Acquire, TryAcquire};
+pub use engine::thread::on_lock_thread;
 pub use error::{Error, Failure, NotAcquired, Result};
 pub use event::{Event, EventKind, Events, Subject};
 pub use guard::{Guard, Interrupted};

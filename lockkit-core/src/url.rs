@@ -124,13 +124,18 @@ impl Params {
     /// # Errors
     /// [`Error::Configuration`] if it is there but empty.
     pub fn text(&mut self, name: &'static str) -> Result<Option<String>> {
-        self.known.push(name);
-        let Some(at) = self.given.iter().position(|(n, _)| n == name) else { return Ok(None) };
-        let (_, value) = self.given.remove(at);
-        if value.is_empty() {
+        let value = self.text_or_empty(name);
+        if value.as_deref() == Some("") {
             return Err(Error::configuration(format!("the parameter `{name}` is empty")));
         }
-        Ok(Some(value))
+        Ok(value)
+    }
+
+    /// Takes a parameter's value that may be empty: `name=` says something else than nothing.
+    pub fn text_or_empty(&mut self, name: &'static str) -> Option<String> {
+        self.known.push(name);
+        let at = self.given.iter().position(|(n, _)| n == name)?;
+        Some(self.given.remove(at).1)
     }
 
     /// Takes a duration: a number with a unit, as in `30s`, `500ms` or `1m 30s`.

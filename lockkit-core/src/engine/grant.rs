@@ -49,13 +49,18 @@ impl LiveClaim {
         // If the session has ended already, the guard is lost from its first moment.
         let ended = shared.and_then(|s| s.join(self.id(), Arc::downgrade(self)));
         drop(state);
-        self.core.owners.register(self);
+        let entered = self.core.owners.register(self);
         let after_waiting = self.after_waiting();
         self.emit(|| EventKind::Acquired { after_waiting, waited, fence });
         if let Some(detail) = ended {
             self.lose(LossReason::SessionEnded { detail });
         }
-        Guard::new(Arc::clone(self))
+        let guard = Guard::new(Arc::clone(self));
+        let Some(held) = entered else { return guard };
+        // One claim for one owner: this one is given back, in the background.
+        drop(guard);
+        held.emit(|| EventKind::Reentered { after_waiting: false });
+        Guard::new(held)
     }
 
     /// The caller sees what the lock thread has come to.

@@ -174,10 +174,11 @@ impl LiveClaim {
     }
 
     /// Makes sure that the watchdog looks at this claim at `at` or before. Called with the state
-    /// locked, so that a claim that is over is not queued again.
+    /// locked, so that a claim that is over is not queued again. Whoever acquires or releases has
+    /// looked whether this process was forked; after that it is not asked again.
     pub(crate) fn schedule(self: &Arc<Self>, at: BootInstant) {
         if at != BootInstant::FAR_FUTURE
-            && let Some(thread) = thread::running()
+            && let Some(thread) = thread::started()
         {
             thread.timers().schedule(self, at);
         }

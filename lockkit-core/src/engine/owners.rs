@@ -14,8 +14,8 @@ use crate::sync::{lock, ring};
 
 type Held = HashMap<(Key, Owner), Vec<Arc<LiveClaim>>>;
 
-/// The held claims that have an owner. Mostly one per key and owner; two shared ones if they were
-/// granted at the same time.
+/// The held claims that have an owner. Mostly one per key and owner; a reader and a writer if a
+/// store with owners of its own let the writer in.
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
     held: Mutex<Held>,
@@ -28,12 +28,24 @@ fn place(live: &LiveClaim) -> Option<(Key, Owner)> {
 }
 
 impl Owners {
-    /// Makes `live` a claim that its owner re-enters.
-    pub(crate) fn register(&self, live: &Arc<LiveClaim>) {
-        if let Some(place) = place(live) {
-            lock(&self.held).entry(place).or_default().push(Arc::clone(live));
-            ring(&self.changed);
+    /// Makes `live` a claim that its owner re-enters; or, if the owner has got another one
+    /// meanwhile that covers it, returns that one, with one guard more. (A store that lets owners
+    /// re-enter grants to all that ask at the same time.)
+    pub(crate) fn register(&self, live: &Arc<LiveClaim>) -> Option<Arc<LiveClaim>> {
+        let place = place(live)?;
+        let mut held = lock(&self.held);
+        let claims = held.entry(place).or_default();
+        let covers = |other: &&Arc<LiveClaim>| {
+            other.still_stands() && other.claim.mode.covers(live.claim.mode)
+        };
+        if let Some(other) = claims.iter().find(covers) {
+            other.guards.fetch_add(1, Ordering::AcqRel);
+            return Some(Arc::clone(other));
         }
+        claims.push(Arc::clone(live));
+        drop(held);
+        ring(&self.changed);
+        None
     }
 
     /// Enters the claim that the owner of `wanted` holds already, if it does: one guard more.

@@ -333,7 +333,7 @@ pub(crate) fn conclude(live: &Arc<LiveClaim>, conclusion: Conclusion) {
     }
     let found = granted.is_none() && matches!(conclusion, Conclusion::Freed);
     let doubt = live.in_doubt_until(found);
-    if let (Some(until), Some(thread)) = (doubt, thread::running()) {
+    if let Some((until, thread)) = doubt.and_then(|until| Some((until, thread::running()?))) {
         // What the store keeps for the rest of `min_hold` has the same token.
         let kept_until = granted.unwrap_or(live.now()) + live.terms.min_hold;
         thread.spawn(sweep_doubt(Arc::clone(live), until, kept_until));

@@ -1,6 +1,7 @@
 //! The lock thread: one per process, for everything that must go on whatever the caller's
 //! runtime does.
 
+use std::cell::Cell;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use tokio::runtime::{Builder, EnterGuard, Handle};
@@ -19,6 +20,16 @@ pub(crate) struct LockThread {
 
 static THREAD: OnceLock<LockThread> = OnceLock::new();
 static STARTING: Mutex<()> = Mutex::new(());
+
+thread_local! {
+    static HERE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the calling thread is the lock thread. Costs no system call.
+pub fn on_lock_thread() -> bool {
+    // A thread that is ending is not the lock thread, which never ends.
+    HERE.try_with(Cell::get).unwrap_or(false)
+}
 
 /// The lock thread of this process, started if need be.
 ///
@@ -44,6 +55,12 @@ pub(crate) fn running() -> Option<&'static LockThread> {
     THREAD.get().filter(|thread| thread.process == std::process::id())
 }
 
+/// The lock thread, if it was ever started, without the look at the process (a system call): only
+/// where somebody has looked just before.
+pub(crate) fn started() -> Option<&'static LockThread> {
+    THREAD.get()
+}
+
 /// Makes the lock thread's runtime the current one, if it was started. Without the look at the
 /// process (a system call): after a fork nothing comes of it, and nothing bad.
 pub(crate) fn context() -> Option<EnterGuard<'static>> {
@@ -65,7 +82,10 @@ fn start() -> Result<&'static LockThread> {
     let on_thread = Arc::clone(&timers);
     std::thread::Builder::new()
         .name("lockkit".to_owned())
-        .spawn(move || runtime.block_on(on_thread.run()))
+        .spawn(move || {
+            HERE.set(true);
+            runtime.block_on(on_thread.run());
+        })
         .map_err(|e| failed("cannot start the lock thread", e))?;
     Ok(THREAD.get_or_init(|| LockThread { handle, timers, process: std::process::id() }))
 }

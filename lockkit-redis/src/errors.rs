@@ -1,0 +1,147 @@
+//! What Redis and the network say, as errors of lockkit.
+
+use std::fmt;
+
+use lockkit_core::Error;
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+
+/// What went wrong, in a form that several callers can be told.
+#[derive(Debug, Clone)]
+pub(crate) struct Problem {
+    class: Class,
+    text: String,
+    source: Option<RedisError>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Class {
+    Unavailable,
+    Permission,
+    Configuration,
+}
+
+impl Problem {
+    pub(crate) fn unavailable(text: impl Into<String>) -> Self {
+        Self { class: Class::Unavailable, text: text.into(), source: None }
+    }
+
+    pub(crate) fn configuration(text: impl Into<String>) -> Self {
+        Self { class: Class::Configuration, text: text.into(), source: None }
+    }
+
+    /// `who` is the server that it was said by or about.
+    pub(crate) fn new(who: &impl fmt::Display, error: RedisError) -> Self {
+        let (class, hint) = judge(&error);
+        let text = if hint.is_empty() { who.to_string() } else { format!("{who} {hint}") };
+        Self { class, text, source: Some(error) }
+    }
+
+    /// Whether the server does not know a script by its digest.
+    pub(crate) fn is_no_script(&self) -> bool {
+        let kind = self.source.as_ref().map(RedisError::kind);
+        kind == Some(ErrorKind::Server(ServerErrorKind::NoScript))
+    }
+
+    /// Whether the server said that it is no primary (any more).
+    pub(crate) fn is_read_only(&self) -> bool {
+        let kind = self.source.as_ref().map(RedisError::kind);
+        kind == Some(ErrorKind::Server(ServerErrorKind::ReadOnly))
+    }
+}
+
+impl From<Problem> for Error {
+    fn from(problem: Problem) -> Self {
+        let error = match problem.class {
+            Class::Unavailable => Self::unavailable(problem.text),
+            Class::Permission => Self::permission(problem.text),
+            Class::Configuration => Self::configuration(problem.text),
+        };
+        match problem.source {
+            Some(source) => error.with_source(source),
+            None => error,
+        }
+    }
+}
+
+/// What class an error is of, and what is to be said about the server.
+fn judge(error: &RedisError) -> (Class, &'static str) {
+    use ServerErrorKind as S;
+    match error.kind() {
+        ErrorKind::AuthenticationFailed => (Class::Permission, "refuses the user or the password"),
+        ErrorKind::InvalidClientConfig => (Class::Configuration, "cannot be connected to"),
+        ErrorKind::Server(kind) => match kind {
+            S::ReadOnly => (
+                Class::Unavailable,
+                "is a replica and takes no locks; name the primary, or the sentinels that know it",
+            ),
+            S::BusyLoading => (Class::Unavailable, "is loading its data"),
+            S::MasterDown => (Class::Unavailable, "is a replica that has lost its primary"),
+            S::ClusterDown => (Class::Unavailable, "says that the cluster is down"),
+            S::TryAgain | S::Moved | S::Ask => (Class::Unavailable, "is moving the key's slot"),
+            S::NoPerm => (Class::Permission, "denies the user what locks need"),
+            S::CrossSlot => (Class::Configuration, "finds the keys of one lock in several slots"),
+            _ => by_code(error),
+        },
+        ErrorKind::Extension => by_code(error),
+        _ => (Class::Unavailable, ""),
+    }
+}
+
+/// By the first word of what the server said.
+fn by_code(error: &RedisError) -> (Class, &'static str) {
+    let text = error.to_string();
+    let says = |word: &str| text.contains(word);
+    match error.code().unwrap_or_default() {
+        "NOAUTH" => (Class::Permission, "wants a password"),
+        "WRONGPASS" => (Class::Permission, "refuses the user or the password"),
+        "NOPERM" => (Class::Permission, "denies the user what locks need"),
+        "OOM" => (
+            Class::Unavailable,
+            "is out of memory and takes no more claims (renewals and releases go on)",
+        ),
+        "MISCONF" => (Class::Unavailable, "takes no writes because it cannot save its data"),
+        "NOREPLICAS" => (Class::Unavailable, "takes no writes because it lacks replicas"),
+        "BUSY" => (Class::Unavailable, "is busy with a script"),
+        "WRONGTYPE" => (
+            Class::Configuration,
+            "has data of another type under a lock's key; give locks a `prefix` of their own",
+        ),
+        _ if says("unknown command") => (
+            Class::Configuration,
+            "does not know a command that locks need; it may be a sentinel, a proxy, or too old",
+        ),
+        _ if says("without any password")
+            || says("invalid password")
+            || says("invalid username") =>
+        {
+            (Class::Permission, "refuses the user or the password")
+        }
+        _ if says("DB index") => (Class::Configuration, "has no database of this number"),
+        _ if says("max number of clients") => (Class::Unavailable, "has too many clients"),
+        _ => (Class::Unavailable, "refuses"),
+    }
+}
+
+/// A request that brought no answer.
+#[derive(Debug, Clone)]
+pub(crate) struct Failed {
+    pub(crate) problem: Problem,
+    /// Whether it may have reached the server.
+    pub(crate) may_have_effect: bool,
+}
+
+impl Failed {
+    pub(crate) fn never_sent(problem: Problem) -> Self {
+        Self { problem, may_have_effect: false }
+    }
+
+    pub(crate) fn unanswered(problem: Problem) -> Self {
+        Self { problem, may_have_effect: true }
+    }
+}
+
+impl From<Failed> for Error {
+    fn from(failed: Failed) -> Self {
+        failed.problem.into()
+    }
+}

@@ -1,0 +1,108 @@
+//! What is sent to a server in one go.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkit_core::Token;
+use redis::Cmd;
+
+use crate::scripts::{self, Script};
+use crate::value::millis;
+
+/// What is sent to a server in one go. Its first command decides; an error of that one is the
+/// request's.
+#[derive(Debug, Clone)]
+pub(crate) enum Request {
+    /// Sets a plain claim if its key is free.
+    Set {
+        base: Arc<[u8]>,
+        value: Vec<u8>,
+        ttl: Duration,
+        /// Asks the time as well. Behind the claim: a fence drawn before could be older than
+        /// another's.
+        fence: bool,
+        /// Asks what is there as well.
+        look: bool,
+    },
+    /// Frees a plain claim that left nothing but its key. Goes with the digest of its script only.
+    Free { base: Arc<[u8]>, token: Token, channel: Vec<u8> },
+    /// One script.
+    Script { script: &'static Script, keys: Vec<Vec<u8>>, args: Vec<Vec<u8>> },
+    /// Another request, and behind it the question how many replicas have what it wrote, on the
+    /// same connection: only there the server knows which writes are meant.
+    Replicated { request: Box<Request>, replicas: u32, timeout: Duration },
+}
+
+/// How it is sent.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Form {
+    /// To a server of a cluster that is only about to get the slot.
+    pub(crate) asking: bool,
+    /// The script with its text, for a server that does not know it yet.
+    pub(crate) in_full: bool,
+}
+
+impl Request {
+    /// Whether it can be sent with the text of its script.
+    pub(crate) fn has_text(&self) -> bool {
+        match self {
+            Self::Set { .. } | Self::Free { .. } => false,
+            Self::Script { .. } => true,
+            Self::Replicated { request, .. } => request.has_text(),
+        }
+    }
+
+    /// The request as commands.
+    pub(crate) fn commands(&self, form: Form) -> Vec<Cmd> {
+        let mut commands = Vec::with_capacity(3);
+        self.add_to(&mut commands, form);
+        if form.asking {
+            // It holds for one command each.
+            commands = commands.into_iter().flat_map(|c| [redis::cmd("ASKING"), c]).collect();
+        }
+        commands
+    }
+
+    fn add_to(&self, commands: &mut Vec<Cmd>, form: Form) {
+        match self {
+            Self::Set { base, value, ttl, fence, look } => {
+                let mut set = Cmd::with_capacity(6, base.len() + value.len() + 32);
+                set.arg("SET").arg(&**base).arg(value.as_slice());
+                set.arg("NX").arg("PX").arg(millis(*ttl));
+                commands.push(set);
+                if *fence {
+                    commands.push(redis::cmd("TIME"));
+                }
+                if *look {
+                    let mut get = redis::cmd("GET");
+                    get.arg(&**base);
+                    commands.push(get);
+                }
+            }
+            Self::Free { base, token, channel } => {
+                let sha = scripts::FREE.sha.as_str();
+                let size = sha.len() + base.len() + channel.len() + 48;
+                let mut free = Cmd::with_capacity(6, size);
+                free.arg("EVALSHA").arg(sha).arg(1).arg(&**base);
+                free.arg(token.to_string()).arg(channel.as_slice());
+                commands.push(free);
+            }
+            Self::Script { script, keys, args } => {
+                let mut evaluate = redis::cmd(if form.in_full { "EVAL" } else { "EVALSHA" });
+                evaluate.arg(if form.in_full { script.text } else { script.sha.as_str() });
+                evaluate.arg(keys.len());
+                for part in keys.iter().chain(args) {
+                    evaluate.arg(part.as_slice());
+                }
+                commands.push(evaluate);
+            }
+            Self::Replicated { request, replicas, timeout } => {
+                request.add_to(commands, form);
+                let mut wait = redis::cmd("WAIT");
+                // Zero would mean: for ever.
+                wait.arg(*replicas).arg(millis(*timeout));
+                commands.push(wait);
+            }
+        }
+    }
+}
