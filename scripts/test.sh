@@ -9,6 +9,13 @@ command -v cargo >/dev/null 2>&1 || fail "cargo is missing; install it with rust
 # The bundled SQLite is compiled from C; the tests of the tool use a terminal made by `script`.
 install_missing cc build-essential
 install_missing script bsdutils
+# Servers that the tests start for themselves, with their own directories and ports, and what
+# they are started and looked at with. (Packages of servers may start one of their own as a
+# service: no test uses that.)
+install_missing redis-server redis-server
+install_missing redis-cli redis-tools
+install_missing openssl openssl
+install_missing setpriv util-linux
 install_component fmt rustfmt
 install_component clippy clippy
 

@@ -9,7 +9,7 @@ use lockkit_core::testing::Faulty;
 use lockkit_core::{Capabilities, DistributedLock, LockExt, Mode, Request};
 
 use crate::child::{Ask, Child};
-use crate::space::{Space, parse};
+use crate::space::{Space, parse, template};
 use crate::subject::Subject;
 use crate::suspend::Suspendable;
 
@@ -41,7 +41,7 @@ pub(crate) struct Left {
 impl Test {
     pub(crate) fn new(subject: &'static dyn Subject, capabilities: Capabilities) -> Self {
         let (numbers, left) = Default::default();
-        let space = Space::fresh(subject);
+        let space = Space::fresh(&template(subject));
         Self { inner: Arc::new(Inner { subject, space, capabilities, numbers, left }) }
     }
 

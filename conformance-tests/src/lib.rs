@@ -34,9 +34,12 @@
 //! Every case runs in a process of its own, with its own lock thread and its own key space, so
 //! that what it leaves behind can be counted exactly and a case that hangs can be ended.
 //!
+//! A backend that needs servers starts them once, before all cases ([`Subject::start`]): see
+//! [`servers`].
+//!
 //! | Variable | What it does |
 //! | --- | --- |
-//! | `LOCKKIT_URL_<NAME>` | another URL for the backend `<NAME>` (upper case, `-` as `_`); `{space}` and `{dir}` stand for a name and a directory that are fresh for each case |
+//! | `LOCKKIT_URL_<NAME>` | another URL for the backend `<NAME>` (upper case, `-` as `_`); `{space}` and `{dir}` stand for a name and a directory that are fresh for each case. No servers are then started, and nothing is done to any |
 //! | `LOCKKIT_UPDATE_RUNS` | writes the backend's column of `RUNS.md` instead of comparing it |
 #![allow(
     clippy::unwrap_used,
@@ -70,4 +73,4 @@ pub use bed::Test;
 pub use case::{Case, Need};
 pub use runner::main;
 pub use runs::table_matches_registry;
-pub use subject::Subject;
+pub use subject::{Midway, Subject};

@@ -16,9 +16,10 @@ use crate::alone::Turn;
 use crate::bed::Test;
 use crate::case::Case;
 use crate::leaks::Baseline;
-use crate::space::{Space, parse};
+use crate::servers::{self, Fault, Started};
+use crate::space::{self, Space, parse};
 use crate::stall::Stalls;
-use crate::subject::Subject;
+use crate::subject::{Midway, Subject};
 use crate::{cases, child, runs};
 
 /// Tells the binary to be one case.
@@ -44,7 +45,7 @@ static TRIED_AGAIN: AtomicU32 = AtomicU32::new(0);
 const STALLED: i32 = 102;
 
 /// What each case did: `runs`, or the reason why it does not apply.
-type Ran = Arc<Mutex<BTreeMap<String, String>>>;
+type Ran = Mutex<BTreeMap<String, String>>;
 
 /// The `main` of a backend's test target.
 pub fn main(subject: &'static dyn Subject) -> ExitCode {
@@ -61,10 +62,22 @@ pub fn main(subject: &'static dyn Subject) -> ExitCode {
 fn run_suite(subject: &'static dyn Subject) -> ExitCode {
     let mut args = Arguments::from_args();
     args.test_threads = args.test_threads.or(Some(AT_A_TIME));
-    let has = runtime().block_on(capabilities(subject));
-    let ran: Ran = Arc::default();
-    let trial = |case| trial(subject, case, &has, &ran, args.nocapture);
-    let trials = cases::all().into_iter().map(trial).collect();
+    // A list needs no servers.
+    let suite = if args.list { Suite::unstarted(subject) } else { Suite::start(subject) };
+    let suite = match suite {
+        Ok(suite) => Arc::new(suite),
+        Err(reason) => {
+            eprintln!("`{}` is not there: {reason}", subject.name());
+            return ExitCode::from(101);
+        }
+    };
+    let show = args.nocapture;
+    let trial = |case| trial(&suite, case, show);
+    let mut trials: Vec<_> = cases::all().into_iter().map(trial).collect();
+    if let Some(midway) = subject.midway() {
+        trials.retain(|trial| !args.is_filtered_out(trial));
+        trials.insert(trials.len() / 2, between(&suite, midway));
+    }
     let conclusion = libtest_mimic::run(&args, trials);
     let again = TRIED_AGAIN.load(Ordering::Relaxed);
     if again > 0 {
@@ -73,7 +86,7 @@ fn run_suite(subject: &'static dyn Subject) -> ExitCode {
     if args.list {
         return ExitCode::SUCCESS;
     }
-    let ran = ran.lock().unwrap_or_else(PoisonError::into_inner);
+    let ran = suite.ran.lock().unwrap_or_else(PoisonError::into_inner);
     let whole = args.filter.is_none() && args.skip.is_empty() && !args.ignored;
     if let Err(difference) = runs::check(subject, &ran, whole) {
         eprintln!("{difference}");
@@ -82,30 +95,65 @@ fn run_suite(subject: &'static dyn Subject) -> ExitCode {
     conclusion.exit_code()
 }
 
-fn trial(
+/// What all trials of a run share.
+struct Suite {
     subject: &'static dyn Subject,
-    case: Case,
-    has: &Capabilities,
-    ran: &Ran,
-    show: bool,
-) -> Trial {
-    let unmet = case.unmet(subject, has);
-    let ran = Arc::clone(ran);
+    started: Option<Started>,
+    /// Unknown when nothing is to be run.
+    has: Option<Capabilities>,
+    ran: Ran,
+}
+
+impl Suite {
+    fn unstarted(subject: &'static dyn Subject) -> servers::Result<Self> {
+        Ok(Self { subject, started: None, has: None, ran: Ran::default() })
+    }
+
+    /// Starts the servers, unless the user named one, and looks whether they are there.
+    fn start(subject: &'static dyn Subject) -> servers::Result<Self> {
+        let given = space::given(subject);
+        let started = if given.is_some() { None } else { subject.start()? };
+        let started_url = started.as_ref().map(|started| started.url().to_owned());
+        let url = given.or(started_url).unwrap_or_else(|| subject.url().to_owned());
+        let has = runtime().block_on(capabilities(subject, &url));
+        let has = has.map_err(|error| Fault::new(error.to_string()))?;
+        Ok(Self { started, has: Some(has), ..Self::unstarted(subject)? })
+    }
+}
+
+fn trial(suite: &Arc<Suite>, case: Case, show: bool) -> Trial {
+    let suite = Arc::clone(suite);
     Trial::ignorable_test(case.name().to_owned(), move || {
+        let unmet = suite.has.as_ref().and_then(|has| case.unmet(suite.subject, has));
         let outcome = unmet.clone().unwrap_or_else(|| runs::RUNS.to_owned());
-        ran.lock().unwrap_or_else(PoisonError::into_inner).insert(case.name().to_owned(), outcome);
+        let mut ran = suite.ran.lock().unwrap_or_else(PoisonError::into_inner);
+        ran.insert(case.name().to_owned(), outcome);
+        drop(ran);
         match unmet {
             Some(reason) => Ok(Completion::ignored_with(reason)),
-            None => repeatedly(&case, show).map(|()| Completion::Completed),
+            None => repeatedly(&suite, &case, show).map(|()| Completion::Completed),
         }
     })
 }
 
+/// What is done between two cases, when no case runs.
+fn between(suite: &Arc<Suite>, midway: Midway) -> Trial {
+    let suite = Arc::clone(suite);
+    Trial::ignorable_test(format!("between::{}", midway.name), move || {
+        let Some(started) = &suite.started else {
+            return Ok(Completion::ignored_with("the servers are somebody else's"));
+        };
+        let _alone = Turn::wait(true);
+        (midway.act)(started)?;
+        Ok(Completion::Completed)
+    })
+}
+
 /// Runs a case; again, and alone, if it was late while the machine stood still.
-fn repeatedly(case: &Case, show: bool) -> Result<(), Failed> {
+fn repeatedly(suite: &Suite, case: &Case, show: bool) -> Result<(), Failed> {
     for attempt in 1.. {
         let turn = Turn::wait(case.is_heavy() || attempt > 1);
-        match in_own_process(case, show)? {
+        match in_own_process(suite, case, show)? {
             Outcome::Passed => return Ok(()),
             Outcome::Stalled(_) if attempt < ATTEMPTS => {
                 TRIED_AGAIN.fetch_add(1, Ordering::Relaxed);
@@ -128,9 +176,12 @@ enum Outcome {
 }
 
 /// Runs this binary again, as `case` alone; ends it and whatever it started if it hangs.
-fn in_own_process(case: &Case, show: bool) -> std::io::Result<Outcome> {
+fn in_own_process(suite: &Suite, case: &Case, show: bool) -> std::io::Result<Outcome> {
     let mut command = Command::new(std::env::current_exe()?);
     command.env(CASE, case.name()).stdin(Stdio::null()).process_group(0);
+    if let Some(started) = &suite.started {
+        command.env(space::variable(suite.subject), started.url());
+    }
     if !show {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
     }
@@ -196,7 +247,9 @@ fn run_case(subject: &'static dyn Subject, name: &str) -> ExitCode {
 fn run_here(subject: &'static dyn Subject, case: &Case) {
     let runtime = runtime();
     runtime.block_on(async {
-        let test = Test::new(subject, capabilities(subject).await);
+        let has = capabilities(subject, &space::template(subject)).await;
+        let has = has.unwrap_or_else(|e| panic!("`{}` is not there: {e}", subject.name()));
+        let test = Test::new(subject, has);
         let baseline = Baseline::take(&test).await;
         let running = tokio::time::timeout(CASE_LIMIT, case.run(test.clone()));
         running.await.unwrap_or_else(|_| panic!("not over within {CASE_LIMIT:?}"));
@@ -211,9 +264,8 @@ pub(crate) fn runtime() -> tokio::runtime::Runtime {
     builder.worker_threads(2).enable_all().build().expect("a runtime")
 }
 
-async fn capabilities(subject: &dyn Subject) -> Capabilities {
-    let space = Space::fresh(subject);
-    let client = subject.connect(&parse(space.url())).await;
-    let client = client.unwrap_or_else(|e| panic!("`{}` is not there: {e}", subject.name()));
-    client.core().capabilities().clone()
+async fn capabilities(subject: &dyn Subject, template: &str) -> lockkit_core::Result<Capabilities> {
+    let space = Space::fresh(template);
+    let client = subject.connect(&parse(space.url())).await?;
+    Ok(client.core().capabilities().clone())
 }

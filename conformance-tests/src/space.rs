@@ -15,10 +15,9 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    pub(crate) fn fresh(subject: &dyn Subject) -> Self {
+    /// Made from a URL with gaps: that of [`template`].
+    pub(crate) fn fresh(template: &str) -> Self {
         let dir = scratch::directory("lockkit-case-").expect("a directory");
-        let variable = format!("LOCKKIT_URL_{}", subject.name().to_uppercase().replace('-', "_"));
-        let template = std::env::var(variable).unwrap_or_else(|_| subject.url().to_owned());
         let name = format!("t{:x}{:08x}", std::process::id(), fastrand::u32(..));
         let path = dir.path().to_str().expect("a temporary directory with a UTF-8 name");
         let url = template.replace("{space}", &name).replace("{dir}", path);
@@ -39,6 +38,21 @@ impl Space {
         let dir: &Path = self.dir.path();
         dir.join(name)
     }
+}
+
+/// The variable that names a server.
+pub(crate) fn variable(subject: &dyn Subject) -> String {
+    format!("LOCKKIT_URL_{}", subject.name().to_uppercase().replace('-', "_"))
+}
+
+/// The URL with gaps that the user has named, or that the suite's own process has.
+pub(crate) fn given(subject: &dyn Subject) -> Option<String> {
+    std::env::var(variable(subject)).ok()
+}
+
+/// The URL with gaps of a process that is one case.
+pub(crate) fn template(subject: &dyn Subject) -> String {
+    given(subject).unwrap_or_else(|| subject.url().to_owned())
 }
 
 pub(crate) fn parse(url: &str) -> ConnectUrl {

@@ -8,6 +8,17 @@ use async_trait::async_trait;
 use lockkit_core::url::ConnectUrl;
 use lockkit_core::{DistributedLock, Result};
 
+use crate::servers::{self, Started};
+
+/// What is done to the servers in the middle of the suite. The cases behind it must not notice.
+#[derive(Debug, Clone, Copy)]
+pub struct Midway {
+    /// The name under which it is shown, as a trial of its own: `between::name`.
+    pub name: &'static str,
+    /// What is done.
+    pub act: fn(&Started) -> servers::Result<()>,
+}
+
 /// A backend under test.
 #[async_trait]
 pub trait Subject: Sync {
@@ -16,7 +27,27 @@ pub trait Subject: Sync {
 
     /// Where it is. `{space}` and `{dir}` stand for a name and a directory that are fresh for
     /// each case: use at least one of them, so that no two cases meet.
-    fn url(&self) -> &'static str;
+    ///
+    /// Not asked where [`start`](Self::start) gives servers, and empty by default.
+    fn url(&self) -> &'static str {
+        ""
+    }
+
+    /// Starts the servers that a run of the suite needs: called once, before all cases, unless
+    /// the user named a server. They live until the last case is over, and are reached by the URL
+    /// that stands with them. By default there are none to be started.
+    ///
+    /// # Errors
+    /// Why there are no servers. The run fails with that; nothing is skipped.
+    fn start(&self) -> servers::Result<Option<Started>> {
+        Ok(None)
+    }
+
+    /// Something that is done to the servers when about half of the cases are over, while no case
+    /// runs. By default there is nothing.
+    fn midway(&self) -> Option<Midway> {
+        None
+    }
 
     /// Makes one independent client. A server that is missing is an error: nothing is skipped.
     ///

@@ -20,6 +20,7 @@ mod redis;
 mod resp;
 mod sentinels;
 mod spawner;
+mod started;
 mod wait;
 
 pub use certificates::Certificates;
@@ -34,4 +35,5 @@ pub use proxy::{Action, Cut, Framing, Hits, Proxy, Rule, Toward};
 pub use redis::{Redis, RedisBuilder};
 pub use resp::{Reply, Resp};
 pub use sentinels::{Sentinels, SentinelsBuilder};
+pub use started::Started;
 pub use wait::{eventually, until};
