@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tokio::sync::Notify;
+
 use crate::capability::Capabilities;
 use crate::clock::{BootInstant, Clock};
 use crate::contender::{Claim, Contender};
@@ -41,6 +43,8 @@ pub(crate) struct Shared {
     pub(crate) background: Background,
     warnings: Mutex<Vec<Arc<str>>>,
     closed: AtomicBool,
+    /// Rung when the client is closed.
+    pub(crate) closing: Notify,
     /// Since when the store has not answered, in nanoseconds after boot; zero if it does.
     unavailable_since: AtomicU64,
 }
@@ -67,6 +71,7 @@ impl Core {
             background: Background::default(),
             warnings: Mutex::default(),
             closed: AtomicBool::new(false),
+            closing: Notify::new(),
             unavailable_since: AtomicU64::new(0),
         }))
     }
@@ -173,6 +178,7 @@ impl Core {
     /// returns whether it was done. See [`LockExt::close`](crate::LockExt::close).
     pub async fn close(&self, deadline: Duration) -> bool {
         self.0.closed.store(true, Ordering::Release);
+        self.0.closing.notify_waiters();
         self.0.background.idle(self.0.clock.now() + deadline).await
     }
 }

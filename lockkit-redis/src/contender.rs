@@ -35,6 +35,8 @@ pub(crate) struct RedisContender {
     /// Whether the store may hold more of this claim than its key: a place, an intent, or what a
     /// request without an answer did.
     untidy: bool,
+    /// Whether it was asked for before.
+    asked: bool,
     /// How many replicas have confirmed the last attempt.
     replicas: u32,
 }
@@ -51,6 +53,7 @@ impl RedisContender {
             fence: None,
             over: Over::default(),
             untidy: false,
+            asked: false,
             replicas: 0,
         }
     }
@@ -268,7 +271,9 @@ impl Contender for RedisContender {
         let start = BootInstant::now();
         let wake = if stage == Stage::Wait { self.listen(budget / 2).await } else { Wake::never() };
         // Only a script recognizes what an earlier request has done already.
-        let bare = stage != Stage::Wait && !self.untidy && self.client.is_plain(&self.claim);
+        let first = stage != Stage::Wait && !self.untidy && !self.asked;
+        let bare = first && self.client.is_plain(&self.claim);
+        self.asked = true;
         if bare && let Some(answer) = self.attempt_bare(stage, budget).await? {
             return self.require_replicas(answer, budget).await;
         }

@@ -13,6 +13,8 @@ pub(crate) struct Problem {
     source: Option<RedisError>,
 }
 
+const RUNTIME_ENDED: &str = "the caller's runtime has ended, and its connection with it";
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Class {
     Unavailable,
@@ -34,6 +36,16 @@ impl Problem {
         let (class, hint) = judge(&error);
         let text = if hint.is_empty() { who.to_string() } else { format!("{who} {hint}") };
         Self { class, text, source: Some(error) }
+    }
+
+    /// The runtime that was to drive the connection has ended.
+    pub(crate) fn runtime_ended() -> Self {
+        Self::unavailable(RUNTIME_ENDED)
+    }
+
+    /// Whether it is for want of a runtime only.
+    pub(crate) fn is_runtime_ended(&self) -> bool {
+        self.text == RUNTIME_ENDED
     }
 
     /// Whether the server does not know a script by its digest.

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use crate::errors::{Failed, Problem};
 use crate::gather::Gather;
-use crate::opener::{As, Opener, runtime_ended};
+use crate::opener::{As, Opener};
 use crate::target::Address;
 
 /// One connection to one server. Requests go out in order, and many at a time.
@@ -104,33 +104,33 @@ impl Line {
 
     /// The connection, opened if need be. All who need it meanwhile share one attempt.
     async fn connect(self: &Arc<Self>) -> Outcome {
-        let mut opening = {
+        let (mut opening, attempt) = {
             let mut state = self.state();
             if let Some(open) = &state.open {
                 return Ok((open.clone(), state.generation));
             }
             match &state.opening {
-                Some(opening) => opening.clone(),
-                None => self.begin_to_open(&mut state),
+                Some(opening) => (opening.clone(), None),
+                None => {
+                    let (told, opening) = watch::channel(None);
+                    state.opening = Some(opening.clone());
+                    let pause = state.not_before.map(|at| at.duration_since(Instant::now()));
+                    let attempt = Attempt { line: Arc::clone(self), told, done: false };
+                    (opening, Some(attempt.run(pause.unwrap_or_default())))
+                }
             }
         };
+        // Outside of the lock: a runtime that has ended drops at once what it is given.
+        if let Some(attempt) = attempt {
+            match &self.home {
+                Some(home) => drop(home.spawn(attempt)),
+                // Exchanges are polled inside the lock thread's runtime.
+                None => drop(tokio::spawn(attempt)),
+            }
+        }
         // An error means that the runtime which should have opened it is gone.
         let outcome = opening.wait_for(Option::is_some).await.ok().and_then(|o| o.clone());
-        outcome.unwrap_or_else(|| Err(runtime_ended()))
-    }
-
-    fn begin_to_open(self: &Arc<Self>, state: &mut State) -> watch::Receiver<Option<Outcome>> {
-        let (told, opening) = watch::channel(None);
-        state.opening = Some(opening.clone());
-        let attempt = Attempt { line: Arc::clone(self), told, done: false };
-        let pause = state.not_before.map(|at| at.saturating_duration_since(Instant::now()));
-        let task = attempt.run(pause.unwrap_or_default());
-        match &self.home {
-            Some(home) => drop(home.spawn(task)),
-            // Exchanges are polled inside the lock thread's runtime.
-            None => drop(tokio::spawn(task)),
-        }
-        opening
+        outcome.unwrap_or_else(|| Err(Problem::runtime_ended()))
     }
 
     /// Has the next request open a new connection, unless that has happened already.

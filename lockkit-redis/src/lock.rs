@@ -15,10 +15,8 @@ use crate::client::Client;
 use crate::contender::RedisContender;
 use crate::fleet::Fleet;
 use crate::keys::Prefix;
-use crate::notes::Notes;
 use crate::opener::{Opener, check_files};
 use crate::options::RedisOptions;
-use crate::slow::SlowLanes;
 use crate::store::Store;
 use crate::target::{self, Servers, Target};
 
@@ -36,11 +34,7 @@ impl RedisLock {
         let prefix = Prefix::new(&options.prefix)?;
         let core = Core::new(capabilities(&servers, &options), settings);
         let opener = Arc::new(Opener::new(access, core.op_timeout()));
-        let store = Store {
-            fleet: Fleet::new(&servers, Arc::clone(&opener)),
-            notes: Notes::default(),
-            slow: SlowLanes::new(),
-        };
+        let store = Store::new(Fleet::new(&servers, Arc::clone(&opener)));
         Ok(Self { client: Arc::new(Client::new(core, store, opener, prefix, options)) })
     }
 }
@@ -102,6 +96,6 @@ impl DistributedLock for RedisLock {
     }
 
     async fn disconnect(&self) {
-        self.client.store.fleet.hang_up();
+        self.client.store.close();
     }
 }

@@ -7,8 +7,8 @@ use lockkit_core::Error;
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::io::tcp::TcpSettings;
 use redis::{
-    AsyncConnectionConfig, Client, ClientTlsConfig, ConnectionAddr, ErrorKind, IntoConnectionInfo,
-    RedisConnectionInfo, RedisError, TlsCertificates,
+    AsyncConnectionConfig, Client, ClientTlsConfig, ConnectionAddr, IntoConnectionInfo,
+    RedisConnectionInfo, TlsCertificates,
 };
 
 use crate::errors::Problem;
@@ -151,10 +151,4 @@ pub(crate) fn check_files(files: Option<&TlsFiles>) -> lockkit_core::Result<()> 
         file(name, path).map_err(Error::from)?;
     }
     Ok(())
-}
-
-/// The error of a runtime that ended while its connection was opened.
-pub(crate) fn runtime_ended() -> Problem {
-    let error = RedisError::from((ErrorKind::Io, "the runtime ended"));
-    Problem::new(&"the connection of this runtime was not opened", error)
 }

@@ -4,6 +4,7 @@
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -31,6 +32,7 @@ pub(crate) struct Store {
     pub(crate) fleet: Fleet,
     pub(crate) notes: Notes,
     pub(crate) slow: SlowLanes,
+    closed: AtomicBool,
 }
 
 /// For whom a request is sent.
@@ -45,11 +47,37 @@ pub(crate) enum For<'a> {
 }
 
 impl Store {
+    pub(crate) fn new(fleet: Fleet) -> Self {
+        let (notes, slow, closed) = (Notes::default(), SlowLanes::new(), AtomicBool::new(false));
+        Self { fleet, notes, slow, closed }
+    }
+
     /// Sends `request` and returns one answer for each of its commands.
     ///
     /// The first answer is never an error; those behind it may be. Off the lock thread, where
     /// the engine bounds the time, `budget` begins when the lock thread takes over.
     pub(crate) async fn exchange(
+        self: &Arc<Self>,
+        slot: u16,
+        who: For<'_>,
+        request: &Request,
+        budget: Duration,
+    ) -> Result<Vec<Value>, Failed> {
+        let result = self.open_exchange(slot, who, request, budget).await;
+        if self.closed.load(Ordering::Acquire) {
+            // Clean-up behind the client's end: nothing stays open for it.
+            self.fleet.hang_up();
+        }
+        result
+    }
+
+    /// Closes all connections, now and again after each exchange from now on.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.fleet.hang_up();
+    }
+
+    async fn open_exchange(
         self: &Arc<Self>,
         slot: u16,
         who: For<'_>,
@@ -63,10 +91,15 @@ impl Store {
             }
             For::Caller(Some(home)) if !on_lock_thread() => {
                 let mut call = pin!(self.call(slot, Lane::Caller(home), request));
-                return match until_taken_over(call.as_mut()).await {
+                let result = match until_taken_over(call.as_mut()).await {
                     Some(result) => result,
                     None => Box::pin(taken_over(call, home, budget)).await,
                 };
+                match result {
+                    // The guard came from a runtime that is no more.
+                    Err(failed) if failed.problem.is_runtime_ended() => Lane::Work,
+                    result => return result,
+                }
             }
             For::Renewal => Lane::Renewals,
             _ => Lane::Work,

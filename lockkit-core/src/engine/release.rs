@@ -286,18 +286,34 @@ fn give_up(live: &Arc<LiveClaim>, error: &Arc<Error>) {
 }
 
 /// An attempt that was given up without an answer may take effect yet, after the clean-up: looks
-/// again, less and less often, for as long as it could matter. Nobody waits for this: mostly there
-/// is nothing to find.
+/// again, less and less often, for as long as it could matter and the client is open. Nobody waits
+/// for this: mostly there is nothing to find.
 async fn sweep_doubt(live: Arc<LiveClaim>, until: BootInstant, kept_until: BootInstant) {
-    sleep::sleep_until(kept_until).await;
     let op_timeout = live.terms.op_timeout;
     let mut pause = op_timeout.max(Duration::from_millis(10));
-    while live.now() < until {
-        sleep::sleep_until((live.now() + pause).min(until)).await;
-        pause *= 2;
+    let mut next = kept_until.max(live.now() + pause).min(until);
+    while not_closed_until(&live, next).await {
         let _ = live.ask_release(None).finish(op_timeout).await;
+        if live.now() >= until {
+            break;
+        }
+        pause *= 2;
+        next = (live.now() + pause).min(until);
     }
     live.drop_contender();
+}
+
+/// Waits until `at`, or until the client is closed; whether it is still open then.
+async fn not_closed_until(live: &LiveClaim, at: BootInstant) -> bool {
+    let mut closing = std::pin::pin!(live.core.closing.notified());
+    closing.as_mut().enable();
+    if live.core.is_closed() {
+        return false;
+    }
+    tokio::select! {
+        () = closing => false,
+        () = sleep::sleep_until(at) => true,
+    }
 }
 
 /// What a release came to.
