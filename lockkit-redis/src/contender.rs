@@ -136,6 +136,8 @@ impl RedisContender {
     ) -> Result<Attempt> {
         let options = &self.client.options;
         let (fair, fences) = (options.fair, options.fences);
+        // In a queue the place is taken at once; the wake-up is prepared behind that.
+        let stays = stage == Stage::Wait || (fair && stage == Stage::First);
         let layout = match options.layout {
             crate::Layout::Hash => "hash",
             crate::Layout::String => "string",
@@ -146,7 +148,7 @@ impl RedisContender {
             self.token(),
             answer::mode_word(self.claim.mode).into_bytes(),
             self.ttl(),
-            if stage == Stage::Wait { "wait" } else { "try" }.into(),
+            if stays { "wait" } else { "try" }.into(),
             if fair { "1" } else { "0" }.into(),
             layout.into(),
             owner.unwrap_or_default(),
@@ -155,7 +157,7 @@ impl RedisContender {
         ];
         let who = if stage == Stage::Wait { Sender::Background } else { Sender::Caller };
         // A place or an intent may be there from now on.
-        self.untidy |= stage == Stage::Wait;
+        self.untidy |= stays;
         let keys = self.keys.all().to_vec();
         let request = Request::Script { script: &scripts::ASK, keys, args };
         let request = self.replicated(request, budget);

@@ -184,8 +184,10 @@ impl LiveClaim {
         }
     }
 
+    /// As [`schedule`](Self::schedule), only where somebody has looked whether this process was
+    /// forked: a fork may have copied the queue in the middle of a change.
     pub(crate) fn unschedule(&self) {
-        if let Some(thread) = thread::running() {
+        if let Some(thread) = thread::started() {
             thread.timers().cancel(&self.slot);
         }
     }
@@ -199,14 +201,23 @@ impl LiveClaim {
 
     /// The claim is over: takes it out of the watchdog's queue and wakes whoever waits for that.
     pub(crate) fn finished(&self) {
+        self.end(Self::unschedule);
+    }
+
+    /// The same in a forked process, where the queue is the parent's.
+    pub(crate) fn finished_in_fork(&self) {
+        self.end(|_| {});
+    }
+
+    fn end(&self, unschedule: impl FnOnce(&Self)) {
         let working = {
             let mut state = lock(&self.state);
             // What the caller has not collected yet outlives the clean-up; of a guard, its limit too.
             match state.phase {
                 Phase::Entered { .. } => {}
-                Phase::Refused(_) => self.unschedule(),
+                Phase::Refused(_) => unschedule(self),
                 _ => {
-                    self.unschedule();
+                    unschedule(self);
                     state.phase = Phase::Ended;
                 }
             }

@@ -24,7 +24,7 @@ type Answer = Result<Option<Released>>;
 /// the store takes too long, goes on in the background.
 pub(crate) async fn release(live: &Arc<LiveClaim>) -> Result<()> {
     if let Err(forked) = thread::lock_thread() {
-        live.finished();
+        live.finished_in_fork();
         return Err(forked);
     }
     let give_up = live.now() + live.terms.op_timeout;
@@ -216,13 +216,13 @@ pub(crate) fn withdraw_later(live: &Arc<LiveClaim>, exchange: Option<Exchange<Op
     match thread::running() {
         Some(thread) => thread.spawn(withdraw(Arc::clone(live), exchange)),
         // A fork: the parent's claim is the parent's to release.
-        None => live.finished(),
+        None => live.finished_in_fork(),
     }
 }
 
 /// Finishes an attempt that nobody waits for, then takes out of the store what it left there.
 pub(crate) fn settle_later(live: &Arc<LiveClaim>, exchange: Exchange<Attempt>, stage: Stage) {
-    let Some(thread) = thread::running() else { return live.finished() };
+    let Some(thread) = thread::running() else { return live.finished_in_fork() };
     let live = Arc::clone(live);
     thread.spawn(async move {
         match live.judge(exchange.finish(live.terms.op_timeout).await) {
@@ -237,7 +237,7 @@ pub(crate) fn settle_later(live: &Arc<LiveClaim>, exchange: Exchange<Attempt>, s
 
 /// Takes out of the store what may be left of a lost claim, at `at`.
 pub(crate) fn sweep_lost(live: &Arc<LiveClaim>, at: BootInstant) {
-    let Some(thread) = thread::running() else { return live.finished() };
+    let Some(thread) = thread::running() else { return live.finished_in_fork() };
     let live = Arc::clone(live);
     thread.spawn(async move {
         sleep::sleep_until(at).await;

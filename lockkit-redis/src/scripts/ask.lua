@@ -141,7 +141,9 @@ if blocked then
       ticket = math.max(now_us, tonumber(last[2] or 0) + 1)
       redis.call('ZADD', queue, digits(ticket), place)
     end
-    redis.call('ZADD', places, digits(now + 2000), place)
+    -- For as long as it would hold the key if it vanished; waiters ask every half second.
+    local stands = math.min(math.max(ttl, 600), 2000)
+    redis.call('ZADD', places, digits(now + stands), place)
     redis.call('PEXPIRE', queue, 2000)
     redis.call('PEXPIRE', places, 2000)
   elseif mode == 'x' and stays and seen.mode == 's' then
