@@ -14,7 +14,7 @@ use crate::answer::{self, Answer};
 use crate::client::Client;
 use crate::errors::Failed;
 use crate::keys::Keys;
-use crate::notes::{Note, Over};
+use crate::notes::Note;
 use crate::request::Request;
 use crate::scripts::{self, Script};
 use crate::signal::Listening;
@@ -31,7 +31,6 @@ pub(crate) struct RedisContender {
     home: Option<Handle>,
     listening: Option<Listening>,
     fence: Option<u64>,
-    over: Over,
     /// Whether the store may hold more of this claim than its key: a place, an intent, or what a
     /// request without an answer did.
     untidy: bool,
@@ -51,7 +50,6 @@ impl RedisContender {
             home: Handle::try_current().ok(),
             listening: None,
             fence: None,
-            over: Over::default(),
             untidy: false,
             asked: false,
             replicas: 0,
@@ -225,7 +223,6 @@ impl RedisContender {
     fn granted(&mut self, fence: Option<u64>, sent: BootInstant) -> Attempt {
         self.listening = None;
         self.fence = fence;
-        self.over = Over::default();
         if let Some(fence) = fence {
             self.note(fence, sent);
         }
@@ -240,13 +237,11 @@ impl RedisContender {
         let now = BootInstant::now();
         let note = Note {
             granted: now,
-            over: self.over.clone(),
             slot: self.keys.slot(),
-            base: self.keys.base().to_vec(),
-            token: self.claim.token,
+            base: Arc::clone(self.keys.base()),
             fence,
         };
-        self.client.store.notes.add(&self.client.store, note);
+        self.client.store.notes.add(&self.client.store, self.claim.token, note);
         self.client.watch_clock(fence, sent, now);
     }
 
@@ -297,7 +292,7 @@ impl Contender for RedisContender {
     }
 
     async fn release(&mut self, budget: Duration) -> Result<Released> {
-        self.over.set();
+        self.client.store.notes.remove(self.claim.token);
         self.listening = None;
         let mut request = if !self.untidy && self.client.is_plain(&self.claim) {
             self.lean_release()
@@ -319,7 +314,7 @@ impl Contender for RedisContender {
     }
 
     async fn linger(&mut self, rest: Duration, budget: Duration) -> Result<Option<Released>> {
-        self.over.set();
+        self.client.store.notes.remove(self.claim.token);
         let args = vec![self.token(), millis(rest).to_string().into_bytes()];
         let answer = self.run(Sender::Caller, &scripts::LINGER, args, budget).await?;
         Ok(Some(if answer::done(&answer)? { Released::Freed } else { Released::NotFound }))

@@ -5,8 +5,8 @@
 //! the fence. So a claim that stands for longer than a moment gets it written into its value;
 //! most claims are over before that, and cost nothing.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use lockkit_core::{BootInstant, Token};
@@ -27,70 +27,63 @@ pub(crate) struct Notes(Mutex<Pending>);
 
 #[derive(Debug, Default)]
 struct Pending {
-    /// In the order of their grants.
-    notes: Vec<Note>,
+    notes: HashMap<Token, Note>,
     running: bool,
 }
 
-/// A claim and its fence.
+/// The fence of a claim.
 #[derive(Debug)]
 pub(crate) struct Note {
     pub(crate) granted: BootInstant,
-    pub(crate) over: Over,
     pub(crate) slot: u16,
-    pub(crate) base: Vec<u8>,
-    pub(crate) token: Token,
+    pub(crate) base: Arc<[u8]>,
     pub(crate) fence: u64,
 }
 
-/// Set when a claim is over: nothing is written into it any more.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Over(Arc<AtomicBool>);
-
-impl Over {
-    pub(crate) fn set(&self) {
-        self.0.store(true, Ordering::Release);
-    }
-}
-
 impl Notes {
+    fn pending(&self) -> MutexGuard<'_, Pending> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Has the fence written when the claim has stood for a moment.
-    pub(crate) fn add(&self, store: &Arc<Store>, note: Note) {
-        let mut pending = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        pending.notes.push(note);
+    pub(crate) fn add(&self, store: &Arc<Store>, token: Token, note: Note) {
+        let mut pending = self.pending();
+        pending.notes.insert(token, note);
         if !std::mem::replace(&mut pending.running, true) {
+            drop(pending);
             // Claims are granted inside the lock thread's runtime.
             tokio::spawn(run(Arc::downgrade(store)));
         }
     }
 
-    /// Those whose moment has come, and how long it is to the next; `None` if there is none.
-    fn due(&self) -> (Vec<Note>, Option<Duration>) {
-        let mut pending = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    /// The claim is over, or another one would be written into.
+    pub(crate) fn remove(&self, token: Token) {
+        let note = self.pending().notes.remove(&token);
+        drop(note);
+    }
+
+    /// Takes out those whose moment has come; `None` if there was nothing at all.
+    fn due(&self) -> Option<Vec<(Token, Note)>> {
+        let mut pending = self.pending();
+        pending.running = !pending.notes.is_empty();
         let now = BootInstant::now();
-        let young = pending.notes.iter().position(|note| now < note.granted + AFTER);
-        let count = young.unwrap_or(pending.notes.len());
-        let mut due: Vec<_> = pending.notes.drain(..count).collect();
-        due.retain(|note| !note.over.0.load(Ordering::Acquire));
-        let next = pending.notes.first().map(|note| (note.granted + AFTER).since(now));
-        pending.running = next.is_some() || !due.is_empty();
-        (due, next)
+        let due = pending.notes.extract_if(|_, note| now >= note.granted + AFTER);
+        let due = due.collect();
+        pending.running.then_some(due)
     }
 }
 
 async fn run(store: Weak<Store>) {
-    let mut pause = Some(AFTER);
-    while let Some(time) = pause {
-        tokio::time::sleep(time).await;
+    loop {
+        tokio::time::sleep(AFTER).await;
         let Some(store) = store.upgrade() else { return };
-        let (due, next) = store.notes.due();
-        pause = next.or_else(|| (!due.is_empty()).then_some(Duration::ZERO));
-        for note in due {
+        let Some(due) = store.notes.due() else { return };
+        for (token, note) in due {
             // What fails is written by the first renewal.
             let request = Request::Script {
                 script: &scripts::RECORD,
-                keys: vec![note.base],
-                args: vec![note.token.to_string().into(), note.fence.to_string().into()],
+                keys: vec![note.base.to_vec()],
+                args: vec![token.to_string().into(), note.fence.to_string().into()],
             };
             let _ = store.exchange(note.slot, For::Background, &request, BUDGET).await;
         }
