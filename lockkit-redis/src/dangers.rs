@@ -20,6 +20,11 @@ impl Info {
         Self(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
     }
 
+    /// What tells one run of one server from all others.
+    pub(crate) fn run_id(&self) -> &str {
+        self.get("run_id")
+    }
+
     fn get(&self, name: &str) -> &str {
         self.0.get(name).map(String::as_str).unwrap_or_default()
     }

@@ -38,6 +38,14 @@ impl Problem {
         Self { class, text, source: Some(error) }
     }
 
+    /// A problem that stands for several: permanent if all of them are.
+    pub(crate) fn like<'a>(problems: impl Iterator<Item = &'a Self>, text: String) -> Self {
+        let mut classes = problems.map(|problem| problem.class);
+        let first = classes.next().unwrap_or(Class::Unavailable);
+        let class = if classes.all(|class| class == first) { first } else { Class::Unavailable };
+        Self { class, text, source: None }
+    }
+
     /// The runtime that was to drive the connection has ended.
     pub(crate) fn runtime_ended() -> Self {
         Self::unavailable(RUNTIME_ENDED)
@@ -58,6 +66,16 @@ impl Problem {
     pub(crate) fn is_read_only(&self) -> bool {
         let kind = self.source.as_ref().map(RedisError::kind);
         kind == Some(ErrorKind::Server(ServerErrorKind::ReadOnly))
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)?;
+        match &self.source {
+            Some(source) => write!(f, ": {source}"),
+            None => Ok(()),
+        }
     }
 }
 

@@ -75,6 +75,11 @@ impl Opener {
     }
 
     async fn client(&self, address: &Address, who: As) -> Result<Client, Problem> {
+        if let Some(given) = &self.access.given {
+            // Certificates that it was made with are in it; rustls needs a provider all the same.
+            install_provider();
+            return Client::open(given.clone()).map_err(|e| Problem::new(address, e));
+        }
         let (host, port) = (address.host.clone(), address.port);
         let tls = self.access.tls.as_ref();
         let addr = match tls {
@@ -118,10 +123,15 @@ impl Opener {
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
+/// Without one, or with two of them linked in, rustls would panic.
+fn install_provider() {
+    // An error means that the program has chosen one already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
 /// Reads the files anew each time: certificates are replaced while programs run.
 async fn read(files: &TlsFiles) -> Result<TlsCertificates, Problem> {
-    // Without one, or with two of them linked in, rustls would panic.
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    install_provider();
     let files = files.clone();
     let read = tokio::task::spawn_blocking(move || {
         let root_cert = files.ca.as_deref().map(|path| file("tls_ca", path)).transpose()?;

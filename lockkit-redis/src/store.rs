@@ -64,7 +64,7 @@ impl Store {
         budget: Duration,
     ) -> Result<Vec<Value>, Failed> {
         let result = self.open_exchange(slot, who, request, budget).await;
-        if self.closed.load(Ordering::Acquire) {
+        if self.is_closed() {
             // Clean-up behind the client's end: nothing stays open for it.
             self.fleet.hang_up();
         }
@@ -75,6 +75,10 @@ impl Store {
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.fleet.hang_up();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
     }
 
     async fn open_exchange(

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use lockkit_core::url::{ConnectUrl, Params, decode};
 use lockkit_core::{Error, Result, Settings};
+use redis::{ConnectionAddr, ConnectionInfo};
 
 use crate::keys::Prefix;
 use crate::options::{Layout, RedisOptions};
@@ -17,6 +18,29 @@ pub(crate) struct Target {
     pub(crate) access: Access,
     pub(crate) settings: Settings,
     pub(crate) options: RedisOptions,
+}
+
+impl Target {
+    /// What a client that exists already says.
+    pub(crate) fn of_client(
+        client: &redis::Client,
+        settings: Settings,
+        options: RedisOptions,
+    ) -> Self {
+        let info = client.get_connection_info();
+        let (host, port) = match info.addr() {
+            ConnectionAddr::Tcp(host, port) => (host.clone(), *port),
+            ConnectionAddr::TcpTls { host, port, .. } => (host.clone(), *port),
+            // A socket on this machine; the name is for messages only.
+            other => (other.to_string(), 0),
+        };
+        let access = Access {
+            database: info.redis_settings().db(),
+            given: Some(info.clone()),
+            ..Access::default()
+        };
+        Self { servers: Servers::One(Address { host, port }), access, settings, options }
+    }
 }
 
 /// Which servers hold the locks.
@@ -61,6 +85,8 @@ pub(crate) struct Access {
     pub(crate) tls: Option<TlsFiles>,
     /// `None`: as long as an exchange may take.
     pub(crate) connect_timeout: Option<Duration>,
+    /// All of it, from a client that the application has.
+    pub(crate) given: Option<ConnectionInfo>,
 }
 
 /// Certificates in PEM files.
@@ -252,6 +278,7 @@ fn access(params: &mut Params, parts: &Parts, scheme: &str) -> Result<Access> {
         database: database(params, parts, scheme)?,
         tls: tls(params, scheme)?,
         connect_timeout: params.duration("connect_timeout")?,
+        given: None,
     })
 }
 
