@@ -10,8 +10,8 @@ use crate::target::Servers;
 pub(crate) fn capabilities(servers: &Servers, options: &RedisOptions) -> Capabilities {
     let (name, sentence) = match servers {
         Servers::One(_) => ("redis", ONE),
-        Servers::Sentinel { .. } => ("redis+sentinel", FAILOVER),
-        Servers::Cluster(_) => ("redis+cluster", FAILOVER),
+        Servers::Sentinel { .. } => ("redis+sentinel", SENTINEL),
+        Servers::Cluster(_) => ("redis+cluster", CLUSTER),
         Servers::Redlock(_) => ("redlock", QUORUM),
     };
     let quorum = matches!(servers, Servers::Redlock(_));
@@ -33,9 +33,16 @@ pub(crate) fn capabilities(servers: &Servers, options: &RedisOptions) -> Capabil
 const ONE: &str = "two holders are possible after the server restarts without its last writes, \
                    or when its clock steps ahead; the older one is told at its next renewal";
 
-const FAILOVER: &str = "two holders are possible when a failover promotes a replica that has not \
-                        got the claim yet, for as long as the old primary goes on granting, and \
-                        when a clock steps ahead; the older one is told at its next renewal";
+const SENTINEL: &str = "two holders are possible when a failover promotes a replica that has not \
+                        got the claim yet, and for as long as the old primary takes writes and a \
+                        client has not heard of the new one (moments, unless it is cut off from \
+                        the sentinels), and when a clock steps ahead; the older one is told at its \
+                        next renewal";
+
+const CLUSTER: &str = "two holders are possible when a replica takes a slot over that has not got \
+                       the claim yet, and for as long as a primary that is cut off from the others \
+                       takes writes (the cluster's node timeout), and when a clock steps ahead; \
+                       the older one is told at its next renewal";
 
 const QUORUM: &str = "two holders are possible when within a TTL so many servers restart without \
                       their last writes that another quorum can form, or when their clocks step \

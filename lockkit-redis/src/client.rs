@@ -1,7 +1,7 @@
 //! What the claims of one client share.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use lockkit_core::{BootInstant, Claim, Core, Holder, Key, Result, Token, Which};
@@ -13,6 +13,7 @@ use crate::clock::ServerClock;
 use crate::dangers;
 use crate::errors::{Failed, Problem};
 use crate::keys::{Keys, Prefix};
+use crate::node::Node;
 use crate::opener::{As, Opener};
 use crate::options::{Layout, RedisOptions};
 use crate::request::Request;
@@ -40,7 +41,7 @@ impl Client {
         options: RedisOptions,
     ) -> Self {
         let store = Arc::new(store);
-        let source: Arc<dyn Source> = Arc::new(Messages { store: Arc::clone(&store), opener });
+        let source: Arc<dyn Source> = Arc::new(Messages::new(&store, opener));
         let (signal, clock) = (Signal::new(vec![source], 1), ServerClock::default());
         Self { core, store, signal, clock, prefix, options }
     }
@@ -188,12 +189,34 @@ const FENCE_UNKNOWN: i64 = -3;
 struct Messages {
     store: Arc<Store>,
     opener: Arc<Opener>,
+    /// The server that was asked last, and when.
+    at: Mutex<Option<(Arc<Node>, Instant)>>,
+}
+
+impl Messages {
+    fn new(store: &Arc<Store>, opener: Arc<Opener>) -> Self {
+        Self { store: Arc::clone(store), opener, at: Mutex::default() }
+    }
+
+    fn at(&self) -> MutexGuard<'_, Option<(Arc<Node>, Instant)>> {
+        self.at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[async_trait]
 impl Source for Messages {
     async fn open(&self) -> Result<PubSub, Problem> {
-        let node = self.store.fleet.node(fastrand::u16(..16384)).await?;
-        self.opener.subscriber(node.address(), As::Client).await
+        let node = self.store.fleet.messenger().await?;
+        *self.at() = Some((Arc::clone(&node), Instant::now()));
+        let opened = self.opener.subscriber(node.address(), As::Client).await;
+        opened.inspect_err(|_| self.store.fleet.doubt(&node))
+    }
+
+    async fn moved(&self) {
+        let at = self.at().clone();
+        match at {
+            Some((node, since)) => self.store.fleet.dismissed(&node, since).await,
+            None => std::future::pending().await,
+        }
     }
 }

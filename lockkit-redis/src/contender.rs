@@ -87,6 +87,28 @@ impl RedisContender {
         Ok(values.into_iter().next().unwrap_or(Value::Nil))
     }
 
+    /// Renews a claim that lies in one key by naming that key only, where that can matter; `None`
+    /// if the server does not do it. Of a slot that is on the move, servers serve requests for
+    /// several keys only if all of them are there, and most of a lock's keys never are.
+    async fn renew_on_the_move(
+        &mut self,
+        args: &[Vec<u8>],
+        budget: Duration,
+    ) -> Result<Option<Value>> {
+        if !self.client.store.fleet.has_slots() || self.claim.mode != lockkit_core::Mode::Exclusive
+        {
+            return Ok(None);
+        }
+        let (script, keys) = (&*scripts::RENEW, vec![self.keys.base().to_vec()]);
+        let request = Request::Script { script, keys, args: args.to_vec() };
+        match self.send(Sender::Watchdog, &request, budget).await {
+            Ok(values) => Ok(values.into_iter().next()),
+            // Perhaps others are in by now, who take several keys.
+            Err(failed) if !failed.may_have_effect => Ok(None),
+            Err(failed) => Err(failed.into()),
+        }
+    }
+
     fn token(&self) -> Vec<u8> {
         self.claim.token.to_string().into_bytes()
     }
@@ -283,7 +305,10 @@ impl Contender for RedisContender {
         let fence = self.fence.map(|fence| fence.to_string()).unwrap_or_default();
         let args = vec![self.token(), self.ttl(), fence.into_bytes()];
         let sent = BootInstant::now();
-        let answer = self.run(Sender::Watchdog, &scripts::RENEW, args, budget).await?;
+        let answer = match self.renew_on_the_move(&args, budget).await? {
+            Some(answer) => answer,
+            None => self.run(Sender::Watchdog, &scripts::RENEW, args, budget).await?,
+        };
         Ok(if answer::done(&answer)? {
             Renewal::Extended(Lease::new(sent, self.claim.ttl))
         } else {

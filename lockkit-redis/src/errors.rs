@@ -62,10 +62,9 @@ impl Problem {
         kind == Some(ErrorKind::Server(ServerErrorKind::NoScript))
     }
 
-    /// Whether the server said that it is no primary (any more).
-    pub(crate) fn is_read_only(&self) -> bool {
-        let kind = self.source.as_ref().map(RedisError::kind);
-        kind == Some(ErrorKind::Server(ServerErrorKind::ReadOnly))
+    /// Whether it stays until somebody puts it right.
+    pub(crate) fn is_permanent(&self) -> bool {
+        self.class != Class::Unavailable
     }
 }
 

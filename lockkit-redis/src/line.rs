@@ -22,6 +22,7 @@ use crate::target::Address;
 pub(crate) struct Line {
     address: Address,
     opener: Arc<Opener>,
+    who: As,
     /// The runtime that drives the connection; the one of the lock thread if not given.
     home: Option<Handle>,
     gather: Gather,
@@ -44,9 +45,14 @@ type Outcome = Result<(MultiplexedConnection, u64), Problem>;
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
 
 impl Line {
-    pub(crate) fn new(address: Address, opener: Arc<Opener>, home: Option<Handle>) -> Arc<Self> {
+    pub(crate) fn new(
+        address: Address,
+        opener: Arc<Opener>,
+        who: As,
+        home: Option<Handle>,
+    ) -> Arc<Self> {
         let (gather, state) = Default::default();
-        Arc::new(Self { address, opener, home, gather, state })
+        Arc::new(Self { address, opener, who, home, gather, state })
     }
 
     /// Sends some commands, with what others send at the same time; one answer each, which may be
@@ -172,7 +178,7 @@ impl Attempt {
         if !pause.is_zero() {
             tokio::time::sleep(pause).await;
         }
-        let opened = self.line.opener.connect(&self.line.address, As::Client).await;
+        let opened = self.line.opener.connect(&self.line.address, self.line.who).await;
         let mut state = self.line.state();
         state.opening = None;
         self.done = true;

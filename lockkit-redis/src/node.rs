@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::runtime::{Handle, Id};
 
 use crate::line::Line;
-use crate::opener::Opener;
+use crate::opener::{As, Opener};
 use crate::target::Address;
 
 /// The connections of one client to one server, each opened when it is first needed.
@@ -13,6 +13,7 @@ use crate::target::Address;
 pub(crate) struct Node {
     address: Address,
     opener: Arc<Opener>,
+    who: As,
     renewals: Arc<Line>,
     work: Arc<Line>,
     /// Those on which it is waited for replicas, which keeps everything else on them waiting.
@@ -44,9 +45,13 @@ const RUNTIMES: usize = 32;
 
 impl Node {
     pub(crate) fn new(address: Address, opener: Arc<Opener>) -> Arc<Self> {
-        let line = || Line::new(address.clone(), Arc::clone(&opener), None);
+        Self::new_as(address, opener, As::Client)
+    }
+
+    pub(crate) fn new_as(address: Address, opener: Arc<Opener>, who: As) -> Arc<Self> {
+        let line = || Line::new(address.clone(), Arc::clone(&opener), who, None);
         let (renewals, work, slow) = (line(), line(), std::array::from_fn(|_| line()));
-        Arc::new(Self { address, opener, renewals, work, slow, callers: Mutex::default() })
+        Arc::new(Self { address, opener, who, renewals, work, slow, callers: Mutex::default() })
     }
 
     pub(crate) fn address(&self) -> &Address {
@@ -71,7 +76,8 @@ impl Node {
         if callers.len() == RUNTIMES {
             callers.remove(0);
         }
-        let line = Line::new(self.address.clone(), Arc::clone(&self.opener), Some(home.clone()));
+        let (address, opener) = (self.address.clone(), Arc::clone(&self.opener));
+        let line = Line::new(address, opener, self.who, Some(home.clone()));
         callers.push((id, Arc::clone(&line)));
         line
     }

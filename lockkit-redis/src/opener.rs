@@ -8,7 +8,7 @@ use redis::aio::{MultiplexedConnection, PubSub};
 use redis::io::tcp::TcpSettings;
 use redis::{
     AsyncConnectionConfig, Client, ClientTlsConfig, ConnectionAddr, IntoConnectionInfo,
-    RedisConnectionInfo, TlsCertificates,
+    RedisConnectionInfo, TlsCertificates, Value,
 };
 
 use crate::errors::Problem;
@@ -22,10 +22,12 @@ pub(crate) struct Opener {
 }
 
 /// Which user a connection belongs to.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum As {
     /// The one whose locks they are.
     Client,
+    /// The same, and only if the server says that it is a primary.
+    Primary,
     /// The one that sentinels know.
     SentinelClient,
 }
@@ -49,9 +51,18 @@ impl Opener {
                 .set_response_timeout(None)
                 .set_connection_timeout(Some(self.timeout));
             let connection = client.get_multiplexed_async_connection_with_config(&config);
-            connection.await.map_err(|e| Problem::new(address, e))
+            let mut connection = connection.await.map_err(|e| Problem::new(address, e))?;
+            if who == As::Primary {
+                check_role(address, &mut connection).await?;
+            }
+            Ok(connection)
         };
         self.in_time(address, open).await
+    }
+
+    /// How long a server may take to let somebody in.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
     }
 
     /// A connection for messages.
@@ -88,7 +99,7 @@ impl Opener {
         };
         let mut user = RedisConnectionInfo::default().set_lib_name("lockkit", VERSION);
         let (name, password) = match who {
-            As::Client => {
+            As::Client | As::Primary => {
                 user = user.set_db(self.access.database);
                 (&self.access.username, &self.access.password)
             }
@@ -119,6 +130,26 @@ impl Opener {
             None => Client::open(info).map_err(|e| Problem::new(address, e)),
         }
     }
+}
+
+/// Refuses a server that says that it is a replica. One that does not tell this user is taken at
+/// the word of those who named it.
+async fn check_role(
+    address: &Address,
+    connection: &mut MultiplexedConnection,
+) -> Result<(), Problem> {
+    let answer = connection.send_packed_command(&redis::cmd("ROLE")).await;
+    match answer.and_then(Value::extract_error) {
+        Ok(Value::Array(role)) if role.first().is_some_and(|r| is(r, "slave")) => {
+            Err(Problem::unavailable(format!("{address} says that it is a replica")))
+        }
+        Err(error) if error.is_unrecoverable_error() => Err(Problem::new(address, error)),
+        _ => Ok(()),
+    }
+}
+
+fn is(value: &Value, text: &str) -> bool {
+    crate::answer::text(value).is_ok_and(|said| said == text)
 }
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use crate::errors::{Failed, Problem};
 use crate::fleet::Fleet;
-use crate::node::Lane;
+use crate::node::{Lane, Node};
 use crate::notes::Notes;
 use crate::request::{Form, Request};
 use crate::slow::SlowLanes;
@@ -126,12 +126,20 @@ impl Store {
         let mut node = self.fleet.node(slot).await.map_err(Failed::never_sent)?;
         let (mut form, mut redirects) = (Form::default(), 0);
         loop {
+            let mut doubt = Doubt { fleet: &self.fleet, node: &node, dispelled: false };
             let mut values = node.line(lane).send(request.commands(form)).await?;
+            doubt.dispelled = true;
+            drop(doubt);
             if form.asking {
                 values = values.into_iter().skip(1).step_by(2).collect();
             }
             let refusal = match values.first() {
                 Some(Value::ServerError(refusal)) => refusal.clone(),
+                Some(_) if self.fleet.has_replaced(&node) => {
+                    let text =
+                        format!("{} answered when it was no primary any more", node.address());
+                    return Err(Failed::unanswered(Problem::unavailable(text)));
+                }
                 Some(_) => return Ok(values),
                 None => {
                     let text = format!("{} answered with nothing", node.address());
@@ -156,6 +164,21 @@ impl Store {
                     return Err(Failed::never_sent(problem));
                 }
             }
+        }
+    }
+}
+
+/// Has the server looked for anew unless it answers.
+struct Doubt<'a> {
+    fleet: &'a Fleet,
+    node: &'a Arc<Node>,
+    dispelled: bool,
+}
+
+impl Drop for Doubt<'_> {
+    fn drop(&mut self) {
+        if !self.dispelled {
+            self.fleet.doubt(self.node);
         }
     }
 }
