@@ -42,7 +42,7 @@ impl Client {
     ) -> Self {
         let store = Arc::new(store);
         let source: Arc<dyn Source> = Arc::new(Messages::new(&store, opener));
-        let (signal, clock) = (Signal::new(vec![source], 1), ServerClock::default());
+        let (signal, clock) = (Signal::new(core.clone(), vec![source], 1), ServerClock::default());
         Self { core, store, signal, clock, prefix, options }
     }
 

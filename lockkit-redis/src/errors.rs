@@ -51,6 +51,11 @@ impl Problem {
         Self::unavailable(RUNTIME_ENDED)
     }
 
+    /// Whether a right is missing.
+    pub(crate) fn is_permission(&self) -> bool {
+        self.class == Class::Permission
+    }
+
     /// Whether it is for want of a runtime only.
     pub(crate) fn is_runtime_ended(&self) -> bool {
         self.text == RUNTIME_ENDED

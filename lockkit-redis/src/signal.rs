@@ -10,7 +10,7 @@ mod topics;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkit_core::{Token, Wake};
+use lockkit_core::{Core, Token, Wake};
 
 pub(crate) use self::subscriber::Source;
 use self::topics::Topics;
@@ -23,9 +23,10 @@ pub(crate) struct Signal {
 }
 
 impl Signal {
-    /// Wake-ups from all of `sources`, of which `quorum` have to confirm a subscription.
-    pub(crate) fn new(sources: Vec<Arc<dyn Source>>, quorum: usize) -> Self {
-        Self { topics: Arc::new(Topics::new(sources.len(), quorum)), sources }
+    /// Wake-ups from all of `sources`, of which `quorum` have to confirm a subscription; `core`
+    /// is told what stands in the way.
+    pub(crate) fn new(core: Core, sources: Vec<Arc<dyn Source>>, quorum: usize) -> Self {
+        Self { topics: Arc::new(Topics::new(core, sources.len(), quorum)), sources }
     }
 
     /// Begins to listen for `token` on a channel; dropped, it ends that.

@@ -35,7 +35,7 @@ impl Quorum {
     ) -> Self {
         let sites: Vec<_> = addresses.iter().map(|a| Site::new(a.clone(), opener)).collect();
         let sources = sites.iter().map(|site| Arc::clone(site) as Arc<dyn Source>).collect();
-        let signal = Signal::new(sources, majority(addresses.len()));
+        let signal = Signal::new(core.clone(), sources, majority(addresses.len()));
         Self { core, sites, signal, prefix }
     }
 

@@ -74,26 +74,38 @@ enum Event {
 enum End {
     /// Nobody waits any more.
     Idle,
-    /// It is broken, or to be replaced.
+    /// It never carried anything.
     Broken,
+    /// It is broken now, or to be replaced.
+    Served,
 }
 
 impl Task {
     async fn run(&self) {
         let mut pause = PAUSES.0;
         loop {
-            if let Ok(connection) = self.source.open().await {
-                pause = PAUSES.0;
-                match self.serve(connection).await {
+            match self.source.open().await {
+                Ok(connection) => match self.serve(connection).await {
                     End::Idle => return,
                     End::Broken => self.disconnected(),
-                }
+                    End::Served => {
+                        pause = PAUSES.0;
+                        self.disconnected();
+                    }
+                },
+                Err(problem) => self.trouble(&problem),
             }
             if self.may_end() {
                 return;
             }
             sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
             pause = (pause * 2).min(PAUSES.1);
+        }
+    }
+
+    fn trouble(&self, problem: &Problem) {
+        if let Some(topics) = self.topics.upgrade() {
+            topics.trouble(problem);
         }
     }
 
@@ -119,7 +131,7 @@ impl Task {
         loop {
             let Some(topics) = self.topics.upgrade() else { return End::Idle };
             if self.bring_in_line(&topics, &mut sink, &mut has).await.is_none() {
-                return End::Broken;
+                return if has.is_empty() { End::Broken } else { End::Served };
             }
             if has.is_empty() {
                 let since = *idle_since.get_or_insert_with(Instant::now);
@@ -137,7 +149,7 @@ impl Task {
             drop(topics);
             if proven.elapsed() >= PROVE {
                 if !matches!(timeout(ANSWERS_WITHIN, sink.ping::<Value>()).await, Ok(Ok(_))) {
-                    return End::Broken;
+                    return End::Served;
                 }
                 proven = Instant::now();
             }
@@ -145,7 +157,7 @@ impl Task {
                 match self.next(&mut messages, tick).await {
                     Some(Event::Message) => {}
                     Some(Event::Other) => break,
-                    None => return End::Broken,
+                    None => return End::Served,
                 }
             }
         }
@@ -184,7 +196,10 @@ impl Task {
     ) -> Option<()> {
         let (add, drop) = topics.difference(has);
         if !add.is_empty() {
-            timeout(ANSWERS_WITHIN, sink.subscribe(&add)).await.ok()?.ok()?;
+            if let Err(error) = timeout(ANSWERS_WITHIN, sink.subscribe(&add)).await.ok()? {
+                topics.trouble(&Problem::new(&"the server", error));
+                return None;
+            }
             topics.confirm(self.at, &add);
             has.extend(add);
         }

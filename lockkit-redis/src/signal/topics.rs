@@ -4,8 +4,10 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use lockkit_core::{Bell, Token, Wake};
+use lockkit_core::{Bell, Core, Token, Wake};
 use tokio::sync::{Notify, watch};
+
+use crate::errors::Problem;
 
 /// For how long a channel stays subscribed that nobody waits on: where a key is handed from
 /// waiter to waiter, the next one comes at once.
@@ -14,6 +16,7 @@ pub(super) const LINGER: Duration = Duration::from_millis(200);
 /// Who waits on which channel, for all subscriptions of a client.
 #[derive(Debug)]
 pub(super) struct Topics {
+    core: Core,
     quorum: usize,
     state: Mutex<State>,
     /// One for each subscription: something changed.
@@ -38,14 +41,25 @@ struct Topic {
 }
 
 impl Topics {
-    pub(super) fn new(subscriptions: usize, quorum: usize) -> Self {
+    pub(super) fn new(core: Core, subscriptions: usize, quorum: usize) -> Self {
         let changed = (0..subscriptions).map(|_| Notify::new()).collect();
         let state = State { topics: HashMap::new(), running: vec![false; subscriptions] };
-        Self { quorum, state: Mutex::new(state), changed }
+        Self { core, quorum, state: Mutex::new(state), changed }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Subscribing failed. Without a right to it, waiters only have the poll; whoever waits should
+    /// know.
+    pub(super) fn trouble(&self, problem: &Problem) {
+        if problem.is_permission() {
+            self.core.warn(format!(
+                "releases are not noticed at once, because subscribing to them is refused: \
+                 {problem}"
+            ));
+        }
     }
 
     pub(super) fn quorum(&self) -> usize {
