@@ -319,21 +319,12 @@ impl Contender for RedisContender {
     async fn release(&mut self, budget: Duration) -> Result<Released> {
         self.client.store.notes.remove(self.claim.token);
         self.listening = None;
-        let mut request = if !self.untidy && self.client.is_plain(&self.claim) {
+        let request = if !self.untidy && self.client.is_plain(&self.claim) {
             self.lean_release()
         } else {
             self.full_release()
         };
-        let values = loop {
-            match self.send(Sender::Caller, &request, budget).await {
-                Ok(values) => break values,
-                // It goes with its digest only; the other script does all that it does.
-                Err(failed) if failed.problem.is_no_script() && !request.has_text() => {
-                    request = self.full_release();
-                }
-                Err(failed) => return Err(failed.into()),
-            }
-        };
+        let values = self.send(Sender::Caller, &request, budget).await?;
         let answer = values.into_iter().next().unwrap_or(Value::Nil);
         Ok(if answer::done(&answer)? { Released::Freed } else { Released::NotFound })
     }

@@ -61,12 +61,6 @@ impl Problem {
         self.text == RUNTIME_ENDED
     }
 
-    /// Whether the server does not know a script by its digest.
-    pub(crate) fn is_no_script(&self) -> bool {
-        let kind = self.source.as_ref().map(RedisError::kind);
-        kind == Some(ErrorKind::Server(ServerErrorKind::NoScript))
-    }
-
     /// Whether it stays until somebody puts it right.
     pub(crate) fn is_permanent(&self) -> bool {
         self.class != Class::Unavailable

@@ -24,7 +24,7 @@ pub(crate) enum Request {
         /// Asks what is there as well.
         look: bool,
     },
-    /// Frees a plain claim that left nothing but its key. Goes with the digest of its script only.
+    /// Frees a plain claim that left nothing but its key.
     Free { base: Arc<[u8]>, token: Token, channel: Vec<u8> },
     /// One script.
     Script { script: &'static Script, keys: Vec<Vec<u8>>, args: Vec<Vec<u8>> },
@@ -42,12 +42,19 @@ pub(crate) struct Form {
     pub(crate) in_full: bool,
 }
 
+impl Form {
+    /// The command that runs a script, and what it is given for it.
+    fn script(self, script: &Script) -> (&'static str, &str) {
+        if self.in_full { ("EVAL", script.text) } else { ("EVALSHA", script.sha.as_str()) }
+    }
+}
+
 impl Request {
     /// Whether it can be sent with the text of its script.
     pub(crate) fn has_text(&self) -> bool {
         match self {
-            Self::Set { .. } | Self::Free { .. } => false,
-            Self::Script { .. } => true,
+            Self::Set { .. } => false,
+            Self::Free { .. } | Self::Script { .. } => true,
             Self::Replicated { request, .. } => request.has_text(),
         }
     }
@@ -80,17 +87,17 @@ impl Request {
                 }
             }
             Self::Free { base, token, channel } => {
-                let sha = scripts::FREE.sha.as_str();
-                let size = sha.len() + base.len() + channel.len() + 48;
+                let (command, script) = form.script(&scripts::FREE);
+                let size = script.len() + base.len() + channel.len() + 48;
                 let mut free = Cmd::with_capacity(6, size);
-                free.arg("EVALSHA").arg(sha).arg(1).arg(&**base);
+                free.arg(command).arg(script).arg(1).arg(&**base);
                 free.arg(token.to_string()).arg(channel.as_slice());
                 commands.push(free);
             }
             Self::Script { script, keys, args } => {
-                let mut evaluate = redis::cmd(if form.in_full { "EVAL" } else { "EVALSHA" });
-                evaluate.arg(if form.in_full { script.text } else { script.sha.as_str() });
-                evaluate.arg(keys.len());
+                let (command, script) = form.script(script);
+                let mut evaluate = redis::cmd(command);
+                evaluate.arg(script).arg(keys.len());
                 for part in keys.iter().chain(args) {
                     evaluate.arg(part.as_slice());
                 }

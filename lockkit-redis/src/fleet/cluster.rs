@@ -66,12 +66,19 @@ struct State {
     task: Task,
 }
 
+/// A server: one that has slots, is about to get some, or is named by the URL.
 #[derive(Debug)]
 struct Member {
     node: Arc<Node>,
     has_slots: bool,
     /// When it last did not answer.
     failed: Option<Instant>,
+}
+
+impl Member {
+    fn new(node: Arc<Node>) -> Self {
+        Self { node, has_slots: false, failed: None }
+    }
 }
 
 impl State {
@@ -95,8 +102,9 @@ impl State {
 
 impl Cluster {
     pub(super) fn new(seeds: &[Address], opener: Arc<Opener>) -> Self {
+        let node = |seed: &Address| Node::new(seed.clone(), Arc::clone(&opener));
         let state = State {
-            members: Vec::new(),
+            members: seeds.iter().map(|seed| Member::new(node(seed))).collect(),
             owners: vec![NOBODY; usize::from(SLOTS)],
             epoch: 0,
             drawn: None,
@@ -223,8 +231,7 @@ impl Cluster {
     }
 
     fn member(&self, address: &Address) -> Member {
-        let node = Node::new(address.clone(), Arc::clone(&self.opener));
-        Member { node, has_slots: false, failed: None }
+        Member::new(Node::new(address.clone(), Arc::clone(&self.opener)))
     }
 
     /// The server at `address`, known before or not.
