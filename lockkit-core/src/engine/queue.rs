@@ -122,6 +122,7 @@ impl Drop for Ticket {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{DistributedLock as _, LockExt as _};
 
     fn key() -> Key {
         Key::new("k").unwrap()
@@ -171,5 +172,22 @@ mod tests {
         tokio::task::yield_now().await;
         drop(a);
         assert!(has_turn(&waiting.await.unwrap()));
+    }
+
+    /// Else what it asks for next meets its own seat: busy, or even of another family.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn whoever_is_told_has_left_the_line() {
+        let lock = crate::Memory::new();
+        for _ in 0..2_000 {
+            let guard = lock.acquire("k").await.unwrap();
+            let waiter = tokio::spawn(lock.acquire("k"));
+            while lock.core().waiting() == 0 {
+                tokio::task::yield_now().await;
+            }
+            guard.release().await.unwrap();
+            let next = waiter.await.unwrap().unwrap();
+            assert_eq!(lock.core().waiting(), 0, "its seat is taken still");
+            next.release().await.unwrap();
+        }
     }
 }

@@ -110,11 +110,13 @@ impl Waiter {
         self.digest(answer)
     }
 
+    /// Whoever is told has left the line before: what it asks for next must not meet its own seat.
     fn digest(&mut self, answer: Result<Attempt>) -> Next {
         let live = &self.live;
         lock(&live.state).seen.asking = None;
         match answer {
             Ok(Attempt::Granted { fence, lease }) => {
+                self.ticket = None;
                 match live.offer(Phase::Offered(Grant { fence, lease })) {
                     Ok(()) => Next::Done,
                     Err(_) => Next::Withdraw,
@@ -127,6 +129,7 @@ impl Waiter {
                 let error = live.out_of_attempts(&state);
                 drop(state);
                 if let Some(error) = error {
+                    self.ticket = None;
                     live.refuse(error);
                     // Who never waits has left nothing.
                     return if live.terms.never_waits() { Next::Nothing } else { Next::Withdraw };
@@ -140,6 +143,7 @@ impl Waiter {
                 let error = live.out_of_attempts(&state);
                 drop(state);
                 if let Some(error) = error {
+                    self.ticket = None;
                     live.refuse(error);
                     return Next::Withdraw;
                 }
@@ -149,6 +153,7 @@ impl Waiter {
                 Next::Pause { wake: None, pause: self.backoff.next(None, fastrand::f64()) }
             }
             Err(error) => {
+                self.ticket = None;
                 live.refuse(error);
                 Next::Withdraw
             }
@@ -181,6 +186,7 @@ impl Waiter {
                 // Not renewed for a caller that never comes back: as long as what it enters
                 // would have lasted without it.
                 let by = held.deadline().unwrap_or_else(|| held.now());
+                self.ticket = None;
                 // If nobody wants the guard any more, it is dropped outside of all locks.
                 drop(self.live.offer(Phase::Entered { guard: Guard::new(held), by }));
                 Next::Withdraw
