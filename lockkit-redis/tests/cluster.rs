@@ -174,9 +174,11 @@ async fn keys_that_have_moved_half_are_waited_for() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn both_clients_go_on_after_a_failover() {
-    let cluster = Cluster::builder().replicas().start().unwrap();
-    let clients = [client(&cluster), client(&cluster)];
-    let waiter = lock(&url(&cluster, RARE_POLLS));
+    let server = Redis::builder().password("secret");
+    let cluster = Cluster::builder().server(server).replicas().start().unwrap();
+    let url = format!("redis+cluster://:secret@{}", cluster.hosts());
+    let clients = [lock(&url), lock(&url)];
+    let waiter = lock(&format!("{url}?{RARE_POLLS}"));
     let key = key_on(&cluster, 0);
     let ttl = Duration::from_millis(1500);
     let guard = clients[0].acquire(Request::new(&key).ttl(ttl)).await.unwrap();
@@ -243,7 +245,8 @@ async fn a_node_that_is_gone_costs_only_its_own_keys() {
             for key in &keys[1..] {
                 lock.acquire(&**key).await.unwrap().release().await.unwrap();
             }
-            others += 1;
+            // When it is known that the node does not answer.
+            others += u32::from(start.elapsed() > Duration::from_millis(700));
         }
         // Hundreds, and a handful if they waited for anything that has to do with that node.
         assert!(others > 30, "the other nodes' keys were served {others} times");

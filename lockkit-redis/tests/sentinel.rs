@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use conformance_tests::servers::{Redis, Sentinels};
 use fleets::*;
-use lockkit_core::{DistributedLock, Error, LockExt, LossReason, Request};
+use lockkit_core::{DistributedLock, Error, Key, LockExt, LossReason, Request};
 use lockkit_redis::RedisLock;
 
 fn url(group: &Sentinels, params: &str) -> String {
@@ -243,9 +243,12 @@ async fn a_grant_of_a_primary_that_was_replaced_meanwhile_is_none() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn both_clients_go_on_after_a_failover() {
-    let group = Sentinels::start().unwrap();
+    // The servers have a password, and the sentinels have none.
+    let server = Redis::builder().password("secret");
+    let group = Sentinels::builder().server(server).start().unwrap();
     let (_, new) = servers(&group);
-    let clients = [client(&group), client(&group)];
+    let url = format!("redis+sentinel://:secret@{}/{}", group.hosts(), group.name());
+    let clients = [lock(&url), lock(&url)];
     let guard = clients[0].acquire("k").await.unwrap();
     until(LONG, "the replica has the claim", || has(new, &guard)).await;
     group.failover().unwrap();
@@ -290,10 +293,14 @@ async fn a_primary_that_says_it_is_a_replica_is_not_used() {
     lock.acquire("k").await.unwrap().release().await.unwrap();
     // Behind the Sentinels' back; they go on naming it for a while.
     primary.command(&["REPLICAOF", "127.0.0.1", &replica.port().to_string()]).unwrap();
+    let refused = lock.try_acquire("k").await.unwrap_err();
+    assert!(matches!(refused, Error::Unavailable(_)), "{refused:?}");
+    assert!(refused.to_string().contains("replica"), "{refused}");
+    // What only reads would find a replica's answer, which may be old.
     for client in [&lock, &client(&group)] {
-        let refused = client.try_acquire("k").await.unwrap_err();
+        let refused = client.inspect(&Key::new("k").unwrap()).await.unwrap_err();
         assert!(matches!(refused, Error::Unavailable(_)), "{refused:?}");
-        assert!(refused.to_string().contains("replica"), "{refused}");
+        assert!(refused.to_string().contains("says that it is a replica"), "{refused}");
     }
     primary.command(&["REPLICAOF", "NO", "ONE"]).unwrap();
     lock.acquire("k").await.unwrap().release().await.unwrap();
