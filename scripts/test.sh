@@ -23,13 +23,13 @@ say "formatting"
 cargo fmt --all --check
 
 say "each feature alone, none, and all: warnings are errors"
-for features in "" sqlite cli; do
+for features in "" sqlite redis cli; do
     cargo clippy --quiet -p lockkit --no-default-features --features "$features" -- -D warnings
 done
 cargo clippy --quiet --workspace --all-features --all-targets -- -D warnings
 
 say "no feature, no database driver"
-if cargo tree -p lockkit --no-default-features --edges normal | grep -E 'sqlx|libsqlite3'; then
+if cargo tree -p lockkit --no-default-features --edges normal | grep -E 'sqlx|libsqlite3|redis|rustls'; then
     fail "the facade without features depends on a database driver"
 fi
 

@@ -86,8 +86,9 @@ async fn turn(
             let key = if common { "common".to_owned() } else { format!("own:{task}") };
             tokio::spawn(async move {
                 let (mut cycles, mut failed, mut waits) = (0_usize, 0_usize, histogram());
+                // A failed acquire is tried again: its time belongs to the wait.
+                let mut begin = Instant::now();
                 while if common { cycles < CYCLES } else { Instant::now() < until } {
-                    let begin = Instant::now();
                     let hold = if common { HOLD } else { Duration::ZERO };
                     let mut waited = None;
                     if contestant.cycle(&key, hold, &mut || waited = Some(begin.elapsed())).await {
@@ -97,6 +98,7 @@ async fn turn(
                     }
                     if let Some(waited) = waited {
                         waits.saturating_record(waited.as_micros() as u64);
+                        begin = Instant::now();
                     }
                 }
                 (cycles, failed, waits)

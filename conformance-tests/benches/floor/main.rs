@@ -1,6 +1,7 @@
 //! `cargo bench --bench floor -- sqlite`: a backend next to the bare commands of its store.
 //!
 //! - `memory`, `sqlite [--dir DIR]`: the comparison, on one processor and then on all.
+//! - `redis`: the comparison, with fences and without; the server has the other processor.
 //! - `held [--seconds N] [--dir DIR]`: what held locks cost while nothing happens.
 #![allow(
     clippy::print_stdout,
@@ -11,6 +12,7 @@
 
 mod held;
 mod memory;
+mod redis;
 mod sqlite;
 
 use std::process::ExitCode;
@@ -26,6 +28,13 @@ const TIME: Duration = Duration::from_millis(300);
 const WORKLOADS: [Workload; 3] = [
     Workload::Uncontended { tasks: 1 },
     Workload::Uncontended { tasks: 16 },
+    Workload::Contended { tasks: 8 },
+];
+
+/// With Redis many tasks share a connection.
+const REDIS: [Workload; 3] = [
+    Workload::Uncontended { tasks: 1 },
+    Workload::Uncontended { tasks: 64 },
     Workload::Contended { tasks: 8 },
 ];
 
@@ -75,31 +84,45 @@ async fn run(what: Option<&str>, args: &[String]) -> ExitCode {
     match what {
         Some("memory") => {
             let (floor, lock) = memory::both();
-            measure("memory: a mutexed map", floor, lock).await;
+            measure("memory: a mutexed map", &WORKLOADS, floor, lock).await;
         }
         Some("sqlite") => {
             let place = sqlite::Place::new(option("--dir").as_deref());
             let (floor, lock) = sqlite::both(&place).await;
-            measure(&format!("sqlite: {}", place.file().display()), floor, lock).await;
+            measure(&format!("sqlite: {}", place.file().display()), &WORKLOADS, floor, lock).await;
+        }
+        Some("redis") => {
+            let place = redis::Place::new();
+            for (title, parameters) in [
+                ("redis: one server", "prefix=floor:"),
+                ("redis: without fences", "prefix=floor:&fences=false"),
+            ] {
+                measure(title, &REDIS, place.floor().await, place.lock(parameters)).await;
+            }
         }
         Some("held") => {
             let seconds = option("--seconds").and_then(|text| text.parse().ok()).unwrap_or(20);
             held::run(Duration::from_secs(seconds), option("--dir").as_deref()).await;
         }
         // Any other run of all benches has nothing to ask here.
-        None => println!("say what to measure: memory, sqlite, held"),
+        None => println!("say what to measure: memory, sqlite, redis, held"),
         Some(other) => {
-            println!("`{other}` is none of memory, sqlite, held");
+            println!("`{other}` is none of memory, sqlite, redis, held");
             return ExitCode::from(64);
         }
     }
     ExitCode::SUCCESS
 }
 
-async fn measure(title: &str, floor: Arc<dyn Floor>, lock: Arc<dyn DistributedLock>) {
+async fn measure(
+    title: &str,
+    workloads: &[Workload],
+    floor: Arc<dyn Floor>,
+    lock: Arc<dyn DistributedLock>,
+) {
     let mut lines = Vec::new();
-    for workload in WORKLOADS {
-        lines.push(compare(workload, &floor, &lock, ROUNDS, TIME).await);
+    for workload in workloads {
+        lines.push(compare(*workload, &floor, &lock, ROUNDS, TIME).await);
     }
     println!("{}", table(title, &lines));
     println!(
