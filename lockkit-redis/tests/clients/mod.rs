@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use conformance_tests::servers::{Redis, Reply};
 use lockkit_core::url::ConnectUrl;
-use lockkit_core::{DistributedLock, Error, Guard, LockExt, Request};
+use lockkit_core::{DistributedLock, Error, Guard, Key, LockExt, Request};
 use lockkit_redis::RedisLock;
 
 /// What a machine with other work may take between an event and whoever notices it.
@@ -88,9 +88,17 @@ pub async fn eventually(limit: Duration, what: &str, mut look: impl FnMut() -> b
     }
 }
 
-/// Waits until so many claims of this client wait.
-pub async fn waiting(lock: &RedisLock, count: usize) {
-    eventually(PATIENCE, "they wait", || lock.core().waiting() == count).await;
+/// Waits until so many claims wait for `name`: in this client's line, or in the server's.
+pub async fn waiting(lock: &RedisLock, name: &str, count: usize) {
+    let (key, start) = (Key::new(name).unwrap(), Instant::now());
+    while lock.core().waiting() != count {
+        let seen = lock.inspect(&key).await.unwrap();
+        if seen.is_some_and(|holder| holder.waiting == Some(count)) {
+            return;
+        }
+        assert!(start.elapsed() < PATIENCE, "{count} never waited for `{name}`");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
 }
 
 /// Runs a command on a connection of its own.
