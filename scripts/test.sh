@@ -16,6 +16,10 @@ install_missing redis-server redis-server
 install_missing redis-cli redis-tools
 install_missing openssl openssl
 install_missing setpriv util-linux
+# For the clients of other languages that share locks with ours.
+install_missing python3 python3
+python3 -m ensurepip --version >/dev/null 2>&1 ||
+    install_missing "python3 with ensurepip" python3-venv
 install_component fmt rustfmt
 install_component clippy clippy
 
@@ -38,6 +42,9 @@ RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --all-features --no-dep
 
 say "tests"
 cargo test --workspace --all-features --no-fail-fast
+
+say "one lock shared with redis-py, which pip installs into a temporary environment"
+cargo test --quiet -p lockkit-redis --test neighbours -- --ignored
 
 say "tests of the core on the portable clock"
 RUSTFLAGS="--cfg lockkit_portable_clock" cargo test --quiet -p lockkit-core \
