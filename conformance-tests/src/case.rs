@@ -33,6 +33,8 @@ pub enum Need {
     Processes,
     /// A re-entrancy that stays inside one client.
     LocalReentrancy,
+    /// A re-entrancy that other clients and processes share.
+    StoredReentrancy,
 }
 
 impl Need {
@@ -45,6 +47,7 @@ impl Need {
             Self::Permits => Capability::Permits,
             Self::Inspection => Capability::Inspection,
             Self::ForcedRelease => Capability::ForcedRelease,
+            Self::StoredReentrancy => Capability::StoredReentrancy,
             Self::Expires => {
                 return (has.lease != LeaseKind::Expires).then(|| "no expiring leases".to_owned());
             }

@@ -29,7 +29,7 @@ clause! { "contender";
 }
 
 /// Enough for any exchange.
-const BUDGET: Duration = Duration::from_secs(5);
+pub(super) const BUDGET: Duration = Duration::from_secs(5);
 
 /// A claim that the engine made and never sends.
 fn claim(client: &Client, request: Request) -> Claim {
@@ -41,7 +41,7 @@ fn claim(client: &Client, request: Request) -> Claim {
     made.expect("a request that is in order")
 }
 
-fn contend(client: &Client, request: Request) -> Box<dyn Contender> {
+pub(super) fn contend(client: &Client, request: Request) -> Box<dyn Contender> {
     client.contend(claim(client, request))
 }
 

@@ -32,23 +32,29 @@ pub(crate) struct Ask {
     pub(crate) ttl: Duration,
     pub(crate) timeout: Duration,
     pub(crate) min_hold: Duration,
+    pub(crate) owner: Option<String>,
 }
 
 impl Ask {
     pub(crate) fn new(key: &str, ttl: Duration, timeout: Duration) -> Self {
-        Self { key: key.to_owned(), mode: Mode::Exclusive, ttl, timeout, min_hold: Duration::ZERO }
+        let (mode, min_hold, owner) = (Mode::Exclusive, Duration::ZERO, None);
+        Self { key: key.to_owned(), mode, ttl, timeout, min_hold, owner }
     }
 
     pub(crate) fn request(&self) -> Request {
-        Request::new(&self.key)
+        let request = Request::new(&self.key)
             .mode(self.mode)
             .ttl(self.ttl)
             .timeout(self.timeout)
-            .min_hold(self.min_hold)
+            .min_hold(self.min_hold);
+        match &self.owner {
+            Some(owner) => request.owner(owner),
+            None => request,
+        }
     }
 
     fn parse(words: &[&str]) -> Option<Self> {
-        let [key, mode, ttl, timeout, min_hold] = words else { return None };
+        let [key, mode, ttl, timeout, min_hold, owner] = words else { return None };
         let mode = match *mode {
             "exclusive" => Mode::Exclusive,
             "shared" => Mode::Shared,
@@ -56,7 +62,9 @@ impl Ask {
         };
         let [ttl, timeout, min_hold] = [ttl, timeout, min_hold].map(|text| millis(text));
         let key = encoding::decode(key)?;
-        Some(Self { key, mode, ttl: ttl?, timeout: timeout?, min_hold: min_hold? })
+        let owner = owner.strip_prefix('=').map(encoding::decode);
+        let owner = owner.map_or(Some(None), |decoded| decoded.map(Some))?;
+        Some(Self { key, mode, ttl: ttl?, timeout: timeout?, min_hold: min_hold?, owner })
     }
 }
 
@@ -73,7 +81,9 @@ impl fmt::Display for Ask {
         };
         let [ttl, timeout, min_hold] =
             [self.ttl, self.timeout, self.min_hold].map(|duration| duration.as_millis());
-        write!(f, "{} {mode} {ttl} {timeout} {min_hold}", encoding::encode(&self.key))
+        let owner = self.owner.as_deref().map(|owner| format!("={}", encoding::encode(owner)));
+        let owner = owner.as_deref().unwrap_or("-");
+        write!(f, "{} {mode} {ttl} {timeout} {min_hold} {owner}", encoding::encode(&self.key))
     }
 }
 
