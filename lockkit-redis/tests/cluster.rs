@@ -105,7 +105,7 @@ async fn a_slot_moves_while_its_key_is_held_and_waited_for() {
     let (holder, rival) = (client(&cluster), client(&cluster));
     let waiter = lock(&url(&cluster, RARE_POLLS));
     let key = key_on(&cluster, 0);
-    let ttl = Duration::from_millis(1500);
+    let ttl = Duration::from_secs(4);
     let guard = holder.acquire(Request::new(&key).ttl(ttl)).await.unwrap();
     let waiting = wait_for(&waiter, &*key);
     until(LONG, "a subscription", || !subscribed(&cluster).is_empty()).await;
@@ -125,7 +125,7 @@ async fn a_plain_claim_lives_on_in_a_slot_that_has_moved_half() {
     let cluster = Cluster::start().unwrap();
     let (holder, rival) = (client(&cluster), client(&cluster));
     let key = key_on(&cluster, 0);
-    let ttl = Duration::from_millis(1500);
+    let ttl = Duration::from_secs(4);
     let guard = holder.acquire(Request::new(&key).ttl(ttl)).await.unwrap();
     let moving = cluster.begin_move(slot(&cluster, &key), 1).unwrap();
     let mut events = holder.core().events();
@@ -180,7 +180,7 @@ async fn both_clients_go_on_after_a_failover() {
     let clients = [lock(&url), lock(&url)];
     let waiter = lock(&format!("{url}?{RARE_POLLS}"));
     let key = key_on(&cluster, 0);
-    let ttl = Duration::from_millis(1500);
+    let ttl = Duration::from_secs(4);
     let guard = clients[0].acquire(Request::new(&key).ttl(ttl)).await.unwrap();
     let waiting = wait_for(&waiter, &*key);
     until(LONG, "a subscription", || !subscribed(&cluster).is_empty()).await;
@@ -208,7 +208,7 @@ async fn a_replica_takes_over_from_a_killed_primary() {
     let cluster = Cluster::builder().replicas().node_timeout(timeout).start().unwrap();
     let (holder, rival) = (client(&cluster), client(&cluster));
     let key = key_on(&cluster, 0);
-    let guard = holder.acquire(Request::new(&key).ttl(Duration::from_secs(9))).await.unwrap();
+    let guard = holder.acquire(Request::new(&key).ttl(TTL)).await.unwrap();
     let replica = &cluster.nodes()[3];
     until(LONG, "the replica has the claim", || {
         let keys = replica.command(&["KEYS", "*"]).unwrap();
@@ -332,7 +332,7 @@ async fn any_node_tells_what_all_of_them_release() {
         bring_back(node, stop);
         let rest = waiting.into_iter().flatten().next().unwrap();
         let _ = guards[1 - other].release().await;
-        let _ = rest.await;
+        rest.abort();
         until(LONG, "its end", || subscribed(&cluster).is_empty()).await;
     }
 }

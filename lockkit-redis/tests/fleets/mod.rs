@@ -3,13 +3,17 @@
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-use conformance_tests::servers::Redis;
+use conformance_tests::servers::{Redis, Result};
 use lockkit_core::url::ConnectUrl;
 use lockkit_core::{EventKind, Events, Guard, LockExt, Request};
 use lockkit_redis::RedisLock;
 
-/// How long anything may take that takes as long as it takes.
-pub(crate) const LONG: Duration = Duration::from_secs(14);
+/// How long anything may take that takes as long as it takes. Sentinels that vote for different
+/// ones try again only after six seconds.
+pub(crate) const LONG: Duration = Duration::from_secs(40);
+
+/// A TTL that outlives two such votes.
+pub(crate) const TTL: Duration = Duration::from_secs(24);
 
 /// Polls so rare that a waiter who is in within [`AT_ONCE`] was woken by a message.
 pub(crate) const RARE_POLLS: &str = "poll_min=5s&poll_max=5s";
@@ -62,14 +66,21 @@ pub(crate) fn renewed(kind: &EventKind) -> bool {
     matches!(kind, EventKind::Renewed)
 }
 
+/// Looks at a server; a second time if that fails, for a server that becomes a primary or a
+/// replica throws everybody out.
+fn look<T>(look: impl Fn() -> Result<T>) -> T {
+    look().or_else(|_| look()).unwrap()
+}
+
 /// What a server has at a lock's key.
 pub(crate) fn claim(server: &Redis, key: &str) -> Option<String> {
-    let mut connection = server.connect().unwrap();
-    // A cluster's node that is about to get the slot answers only then; others refuse.
-    connection.call(&["ASKING"]).unwrap();
-    let value = connection.call(&["GET", &format!("lockkit:{key}")]).unwrap();
-    let value = value.checked().unwrap().text();
-    (!value.is_empty()).then_some(value)
+    let value = look(|| {
+        let mut connection = server.connect()?;
+        // A cluster's node that is about to get the slot answers only then; others refuse.
+        connection.call(&["ASKING"])?;
+        connection.call(&["GET", &format!("lockkit:{key}")])?.checked()
+    });
+    Some(value.text()).filter(|value| !value.is_empty())
 }
 
 /// Whether a server has the claim of `guard`.
@@ -80,5 +91,5 @@ pub(crate) fn has(server: &Redis, guard: &Guard) -> bool {
 
 /// How many channels are subscribed at a server.
 pub(crate) fn channels(server: &Redis) -> usize {
-    server.command(&["PUBSUB", "CHANNELS", "lockkit:*"]).unwrap().members().len()
+    look(|| server.command(&["PUBSUB", "CHANNELS", "lockkit:*"])).members().len()
 }
