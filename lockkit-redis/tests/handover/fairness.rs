@@ -1,11 +1,11 @@
 //! Who gets the key next where the server keeps a queue.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use conformance_tests::servers::Redis;
 use lockkit_core::LockExt;
+use tokio::task::JoinSet;
 
 use crate::children::{KEY, Waiters};
 use crate::clients::*;
@@ -13,50 +13,46 @@ use crate::clients::*;
 /// For how long a place stands that nobody asks for again.
 const PLACE: Duration = Duration::from_secs(2);
 
-/// One client acquires and releases without a pause; five others come and go.
+/// One client acquires and releases without a pause: all who were in line come before its next
+/// turn.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_loops_starves_nobody() {
-    const ROUNDS: usize = 20;
     let server = Redis::start().unwrap();
-    let cycles = Arc::new(AtomicUsize::new(0));
-    let busy = {
-        let (lock, cycles) = (client(&server, "fair=true"), Arc::clone(&cycles));
-        tokio::spawn(async move {
-            loop {
-                let guard = lock.acquire(long(KEY)).await.unwrap();
-                cycles.fetch_add(1, Ordering::Relaxed);
+    let busy = client(&server, "fair=true");
+    let others: Vec<_> = (0..5).map(|_| client(&server, "fair=true")).collect();
+    for _ in 0..20 {
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let guard = grant(&busy, long(KEY)).await;
+        let mut waiters = JoinSet::new();
+        for (n, lock) in others.iter().enumerate() {
+            let (acquire, order) = (lock.acquire(long(KEY)), Arc::clone(&order));
+            waiters.spawn(async move {
+                let guard = acquire.await.unwrap();
+                order.lock().unwrap().push(n);
                 guard.release().await.unwrap();
-            }
-        })
-    };
-    eventually(PATIENCE, "it loops", || cycles.load(Ordering::Relaxed) > 10).await;
-    let waiters: Vec<_> = (0..5)
-        .map(|_| {
-            let (lock, cycles) = (client(&server, "fair=true"), Arc::clone(&cycles));
+            });
+            waiting(&busy, KEY, n + 1).await;
+        }
+        let looping = {
+            let (busy, order) = (busy.clone(), Arc::clone(&order));
             tokio::spawn(async move {
-                let mut worst = 0;
-                for round in 0..ROUNDS {
-                    let before = cycles.load(Ordering::Relaxed);
-                    let guard = lock.acquire(long(KEY)).await.unwrap();
-                    // The first attempt opens the connections.
-                    if round > 0 {
-                        worst = worst.max(cycles.load(Ordering::Relaxed) - before);
-                    }
+                guard.release().await.unwrap();
+                while order.lock().unwrap().len() < 10 {
+                    let guard = grant(&busy, long(KEY)).await;
+                    order.lock().unwrap().push(BUSY);
                     guard.release().await.unwrap();
                 }
-                worst
             })
-        })
-        .collect();
-    for waiter in waiters {
-        let worst = within(PATIENCE, "each gets in", waiter).await.unwrap();
-        println!("at most {worst} cycles of the busy one until a waiter was in");
-        // One that had the key already when it asked, one before it in line, and what passes
-        // between the request and its place in line.
-        assert!(worst <= 8, "a waiter saw {worst} cycles of the busy client pass");
+        };
+        within(PATIENCE, "all get in", waiters.join_all()).await;
+        within(PATIENCE, "the busy one goes on", looping).await.unwrap();
+        let order = order.lock().unwrap().clone();
+        assert_eq!(order[..5], [0, 1, 2, 3, 4], "who came first, and the busy one: {order:?}");
     }
-    busy.abort();
 }
+
+/// The one that loops, among the others.
+const BUSY: usize = 99;
 
 /// Five waiters that were killed in line do not each cost the time that their places stand.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
