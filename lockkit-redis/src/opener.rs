@@ -111,9 +111,9 @@ impl Opener {
         if let Some(password) = password {
             user = user.set_password(password);
         }
-        let made = addr.into_connection_info().and_then(|info| {
+        let made = addr.into_connection_info().map(|info| {
             let tcp = TcpSettings::default().set_nodelay(true);
-            Ok(info.set_tcp_settings(tcp).set_redis_settings(user))
+            info.set_tcp_settings(tcp).set_redis_settings(user)
         });
         let info = made.map_err(|e| Problem::new(address, e))?;
         match tls {

@@ -40,12 +40,6 @@ impl Signal {
         }
         listening
     }
-
-    /// How many channels are listened to.
-    #[cfg(test)]
-    pub(crate) fn channels(&self) -> usize {
-        self.topics.len()
-    }
 }
 
 /// One waiter's place on a channel.

@@ -192,7 +192,7 @@ async fn taken_over(
     home: &Handle,
     budget: Duration,
 ) -> Answers {
-    if let Ok(result) = timeout(SIGN_OF_LIFE, call.as_mut()).await {
+    if let Ok(result) = timeout(budget / 2, call.as_mut()).await {
         return result;
     }
     let alive = timeout(SIGN_OF_LIFE, home.spawn(async {})).await;
