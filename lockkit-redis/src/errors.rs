@@ -46,6 +46,26 @@ impl Problem {
         Self { class, text, source: None }
     }
 
+    /// What an error says, for callers of whom each is told.
+    pub(crate) fn of(error: &Error) -> Self {
+        let (class, failure) = match error {
+            Error::Permission(failure) => (Class::Permission, failure),
+            Error::Configuration(failure) => (Class::Configuration, failure),
+            Error::Unavailable(failure) => (Class::Unavailable, failure),
+            other => return Self::unavailable(other.to_string()),
+        };
+        Self { class, text: failure.to_string(), source: None }
+    }
+
+    /// The same, with the name of the server that it is about.
+    pub(crate) fn at(mut self, who: &impl fmt::Display) -> Self {
+        let who = who.to_string();
+        if !self.text.contains(&who) {
+            self.text = format!("{who}: {}", self.text);
+        }
+        self
+    }
+
     /// The runtime that was to drive the connection has ended.
     pub(crate) fn runtime_ended() -> Self {
         Self::unavailable(RUNTIME_ENDED)
@@ -165,6 +185,11 @@ impl Failed {
 
     pub(crate) fn unanswered(problem: Problem) -> Self {
         Self { problem, may_have_effect: true }
+    }
+
+    /// The same, with the name of the server that it is about.
+    pub(crate) fn at(self, who: &impl fmt::Display) -> Self {
+        Self { problem: self.problem.at(who), ..self }
     }
 }
 

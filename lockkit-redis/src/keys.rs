@@ -94,6 +94,11 @@ impl Keys {
         self.helper("wake")
     }
 
+    /// Where nobody listens: what is told there wakes nobody.
+    pub(crate) fn quiet_channel(&self) -> Vec<u8> {
+        self.helper("quiet")
+    }
+
     /// Where Redisson tells a release.
     pub(crate) fn redisson_channel(&self) -> Vec<u8> {
         [b"redisson_lock__channel:{", &*self.base, b"}"].concat()

@@ -1,23 +1,21 @@
 //! One claim on most of the servers.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use lockkit_core::{
-    Attempt, BootInstant, Claim, Contender, Error, Holder, Lease, Released, Renewal, Result, Stage,
-    Wake,
+    Attempt, BootInstant, Claim, Contender, Lease, Released, Renewal, Result, Stage, Token, Wake,
 };
-use redis::Value;
 
-use super::debts::Debts;
-use super::quorum::{Quorum, odd};
-use super::round::{Round, most_seen, too_few};
+use super::ballot::{Asked, Ballot, Over, Owed};
+use super::debts::{Debt, Debts};
+use super::quorum::Quorum;
+use super::round::{Round, too_few};
+use super::votes::{Vote, Votes};
 use crate::answer::{self, Answer};
 use crate::errors::{Failed, Problem};
-use crate::keys::Keys;
-use crate::scripts::{self, Script};
+use crate::scripts;
 use crate::signal::Listening;
 use crate::store::For;
 use crate::value::millis;
@@ -27,90 +25,69 @@ use crate::value::millis;
 pub(crate) struct QuorumContender {
     quorum: Arc<Quorum>,
     claim: Claim,
-    keys: Keys,
+    ballot: Arc<Ballot>,
     listening: Option<Listening>,
-    /// Servers, as bits, that have not answered a request for the claim: it may take effect yet.
-    silent: Arc<AtomicU64>,
-}
-
-/// What a round of asking came to.
-struct Votes {
-    sent: BootInstant,
-    granted: usize,
-    busy: Vec<(Option<Holder>, Option<Duration>)>,
-    failed: Vec<(usize, Problem)>,
-    /// What no further asking will change.
-    refused: Option<Error>,
-}
-
-impl Votes {
-    fn new(sent: BootInstant) -> Self {
-        Self { sent, granted: 0, busy: Vec::new(), failed: Vec::new(), refused: None }
-    }
-
-    fn count(&mut self, at: usize, answer: std::result::Result<Value, Failed>, claim: &Claim) {
-        let answer = match answer {
-            Ok(answer) => answer,
-            Err(failed) => return self.failed.push((at, failed.problem)),
-        };
-        match answer::attempt(&claim.key, claim.mode, &answer) {
-            Ok(Answer::Granted { .. }) => self.granted += 1,
-            Ok(Answer::Busy { holder, free_in }) => self.busy.push((holder, free_in)),
-            Err(error) if error.is_retryable() => self.failed.push((at, odd(&error))),
-            Err(error) => self.refused = Some(error),
-        }
-    }
 }
 
 /// How often a claim is asked for anew when the votes were split.
 const SPLITS: u32 = 6;
 
-/// The pause after split votes: at random, so that those who split them come apart.
-const SPLIT_PAUSE: (u64, u64) = (3, 40);
+/// The pause after split votes, at random so that those who split them come apart; the upper end
+/// doubles with each.
+const SPLIT_PAUSE: (u64, u64) = (1, 4);
+
+/// How long one server's vote is waited for when most of the others have answered.
+const PATIENCE: (Duration, Duration) = (Duration::from_millis(75), Duration::from_millis(500));
 
 impl QuorumContender {
     pub(crate) fn new(quorum: Arc<Quorum>, claim: Claim) -> Self {
-        let keys = quorum.keys(&claim.key);
-        Self { quorum, claim, keys, listening: None, silent: Arc::default() }
+        let ballot = ballot(&quorum, &claim, claim.token);
+        Self { quorum, claim, ballot, listening: None }
     }
 
-    fn token(&self) -> Vec<u8> {
-        self.claim.token.to_string().into_bytes()
+    /// How long a minority is waited for: far less than the TTL, so that time is left when a slow
+    /// one's vote is needed. Below a quorum of answers there is nothing better to do than to wait,
+    /// for as long as an exchange may take.
+    fn patience(&self) -> Duration {
+        (self.claim.ttl / 8).clamp(PATIENCE.0, PATIENCE.1)
     }
 
-    /// How long one server may take: far less than the TTL, so that time is left when a slow one's
-    /// vote is needed.
-    fn patience(&self, budget: Duration) -> Duration {
-        let most = Duration::from_millis(500);
-        budget.min((self.claim.ttl / 8).max(Duration::from_millis(75)).min(most))
+    /// Asks all servers, until the outcome is certain; what is still under way then goes on, and
+    /// what it brings is taken back unless the claim is held.
+    async fn round(&self, stage: Stage, end: BootInstant) -> (BootInstant, Votes) {
+        // The deadline counts from before the first request.
+        let sent = BootInstant::now();
+        let budget = end.since(sent).max(LEAST);
+        let (round, asked) = self.ballot.begin(stage == Stage::Wait);
+        for at in asked {
+            self.ask(at, round, stage, budget);
+        }
+        let most = self.quorum.majority();
+        let look = |enough: fn(&Votes) -> bool| {
+            move |ballot: &Ballot| Some(Votes::new(ballot.votes(), most)).filter(enough)
+        };
+        let patience = self.patience().min(budget);
+        if let Some(votes) = self.ballot.until(patience, look(Votes::is_certain)).await {
+            return (sent, votes);
+        }
+        let rest = end.since(BootInstant::now());
+        let heard = self.ballot.until(rest, look(|v| v.is_certain() || v.is_heard())).await;
+        let mut votes = heard.unwrap_or_else(|| Votes::new(self.ballot.votes(), most));
+        if !votes.is_certain() {
+            votes.close(&Problem::unavailable(format!("no answer within {budget:?}")));
+        }
+        (sent, votes)
     }
 
-    /// Runs a script on all servers.
-    fn round(
-        &self,
-        renewal: bool,
-        script: &'static Script,
-        args: Vec<Vec<u8>>,
-        patience: Duration,
-    ) -> Round<Value> {
-        Round::new(&self.quorum.sites, |_, site| {
-            let (keys, args) = (self.keys.clone(), args.clone());
-            async move {
-                let who = if renewal { For::Renewal } else { For::Background };
-                site.run(who, script, &keys, args, patience).await
-            }
-        })
-    }
-
-    /// Asks all servers, until the outcome is certain.
-    ///
-    /// A writer that waits leaves its intent, which keeps new readers back.
-    async fn ask(&self, stage: Stage, patience: Duration) -> Votes {
+    fn ask(&self, at: usize, round: u32, stage: Stage, budget: Duration) {
+        let (site, ballot) = (Arc::clone(&self.quorum.sites[at]), Arc::clone(&self.ballot));
+        let (key, mode, ttl) = (self.claim.key.clone(), self.claim.mode, self.claim.ttl);
         let args = vec![
-            self.keys.channel(),
-            self.token(),
-            answer::mode_word(self.claim.mode).into_bytes(),
-            millis(self.claim.ttl).to_string().into_bytes(),
+            ballot.keys.channel(),
+            ballot.token.to_string().into_bytes(),
+            answer::mode_word(mode).into_bytes(),
+            millis(ttl).to_string().into_bytes(),
+            // A writer that waits leaves its intent, which keeps new readers back.
             if stage == Stage::Wait { b"wait".to_vec() } else { b"try".to_vec() },
             b"0".to_vec(),
             b"string".to_vec(),
@@ -118,212 +95,209 @@ impl QuorumContender {
             self.claim.label.as_deref().unwrap_or_default().as_bytes().to_vec(),
             Vec::new(),
         ];
-        // The deadline counts from before the first request.
-        let sent = BootInstant::now();
-        let all = (1_u64 << self.quorum.sites.len()) - 1;
-        self.silent.fetch_or(all, Ordering::AcqRel);
-        let token = self.claim.token;
-        let mut round = Round::new(&self.quorum.sites, |at, site| {
-            let (keys, args, silent) = (self.keys.clone(), args.clone(), Arc::clone(&self.silent));
-            async move {
-                site.debts.forgive(token);
-                let who = For::Background;
-                let answer = site.run(who, &scripts::ASK, &keys, args, patience).await;
-                if answer.as_ref().map_or_else(|failed| !failed.may_have_effect, |_| true) {
-                    silent.fetch_and(!(1 << at), Ordering::AcqRel);
-                }
-                answer
+        // Exchanges are polled inside the lock thread's runtime.
+        tokio::spawn(async move {
+            let answer = site.ask(&ballot.keys, args, budget).await;
+            let asked = match answer {
+                Ok(answer) => match answer::attempt(&key, mode, &answer) {
+                    Ok(Answer::Granted { .. }) => Asked::Answered(Vote::Granted),
+                    Ok(Answer::Busy { holder, free_in }) => {
+                        Asked::Answered(Vote::Busy { holder, free_in })
+                    }
+                    Err(error) if error.is_retryable() => {
+                        Asked::Unanswered(Problem::of(&error).at(&site.address))
+                    }
+                    Err(error) => Asked::Answered(Vote::Misfit(Problem::of(&error))),
+                },
+                Err(Failed { problem, may_have_effect: true }) => Asked::Unanswered(problem),
+                Err(Failed { problem, .. }) => Asked::Unsent(problem),
+            };
+            if let Some(owed) = ballot.answered(at, round, asked) {
+                site.settle(&ballot, owed, ttl, budget);
             }
         });
-        let mut votes = Votes::new(sent);
-        while let Some((at, answer)) = round.next().await {
-            votes.count(at, answer, &self.claim);
-            let most = self.quorum.majority();
-            if votes.granted >= most || votes.granted + round.open() < most {
-                break;
-            }
-        }
-        votes
     }
 
-    /// Takes back whatever was granted, on every server, and waits for those that answer in time.
-    async fn undo(&self, patience: Duration) {
-        self.tell_all(Vec::new(), patience, |_| false).await;
+    fn take_back(&self, owed: Vec<(usize, Owed)>, budget: Duration) {
+        for (at, owed) in owed {
+            self.quorum.sites[at].settle(&self.ballot, owed, self.claim.ttl, budget);
+        }
     }
 
-    /// Tells all servers that the claim is over, until `enough`; those that do not hear it are
-    /// owed it. How many had the claim, and how many had not.
-    async fn tell_all(
-        &self,
-        channel: Vec<u8>,
-        patience: Duration,
-        enough: impl Fn((usize, usize)) -> bool,
-    ) -> (usize, usize, Vec<(usize, Problem)>) {
-        let (token, until) = (self.claim.token, BootInstant::now() + self.claim.ttl);
-        let mut round = Round::new(&self.quorum.sites, |at, site| {
-            let keys = self.keys.clone();
-            let (channel, silent) = (channel.clone(), Arc::clone(&self.silent));
-            async move {
-                let answer = site.withdraw(&keys, token, channel, patience).await;
-                let in_doubt = silent.load(Ordering::Acquire) & (1 << at) != 0;
-                if answer.is_err() || in_doubt {
-                    Debts::owe(&site, token, &keys, until, in_doubt);
-                }
-                answer
-            }
-        });
-        let (mut freed, mut absent, mut failed) = (0, 0, Vec::new());
-        while let Some((at, answer)) = round.next().await {
-            match answer.map(|answer| answer::done(&answer)) {
-                Ok(Ok(true)) => freed += 1,
-                Ok(Ok(false)) => absent += 1,
-                Ok(Err(error)) => failed.push((at, odd(&error))),
-                Err(error) => failed.push((at, error.problem)),
-            }
-            if enough((freed, absent)) {
-                break;
-            }
+    /// Another ballot after a release; and another token, where this one may still be taken back.
+    fn renew_ballot(&mut self, budget: Duration) {
+        let over = self.ballot.is_over();
+        if !over && !self.ballot.is_spoilt() {
+            return;
         }
-        (freed, absent, failed)
+        let mut token = self.claim.token;
+        if !over || !self.ballot.is_clean() {
+            token = Token::new();
+            self.end(false, budget);
+        }
+        self.ballot = ballot(&self.quorum, &self.claim, token);
+    }
+
+    /// The claim is over.
+    fn end(&self, wake: bool, budget: Duration) {
+        self.take_back(self.ballot.end(Over { wake, from: BootInstant::now() }), budget);
     }
 
     /// What to say when there is no quorum: who has the key, or that too few answered.
-    fn no_quorum(&self, votes: Votes, wake: Wake) -> Result<Attempt> {
-        if let Some(error) = votes.refused {
-            return Err(error);
+    fn no_quorum(&self, votes: &Votes, wake: Wake) -> Result<Attempt> {
+        if let Some(failed) = votes.failed() {
+            return Err(too_few(&self.quorum.sites, &failed, self.quorum.majority()).into());
         }
-        let most = self.quorum.majority();
-        if votes.failed.len() > self.quorum.sites.len() - most {
-            return Err(too_few(&self.quorum.sites, &votes.failed, most).into());
+        if let Some(problem) = votes.misfit() {
+            return Err(problem.into());
         }
-        let holder = self.holder(&votes);
-        // When so many could be free that a quorum is.
-        let mut free: Vec<_> = votes.busy.iter().filter_map(|(_, free_in)| *free_in).collect();
-        free.sort_unstable();
-        let free_in = free.get(most.saturating_sub(votes.granted + 1)).or(free.last()).copied();
-        Ok(Attempt::Busy { wake, holder, free_in })
-    }
-
-    /// Whom most of those servers name that are busy.
-    fn holder(&self, votes: &Votes) -> Option<Holder> {
-        let seen = || votes.busy.iter().filter_map(|(holder, _)| holder.as_ref());
-        let (token, _) = most_seen(seen().map(|holder| holder.token))?;
-        let mut holder = seen().find(|holder| holder.token == token)?.clone();
-        holder.fence = None;
-        Some(holder)
-    }
-
-    /// Whether nobody has a quorum: then asking again soon is worth it.
-    fn is_split(&self, votes: &Votes) -> bool {
-        let tokens = votes.busy.iter().map(|(holder, _)| holder.as_ref().map(|h| h.token));
-        let best = most_seen(tokens).map_or(0, |(_, count)| count);
-        let silent =
-            self.quorum.sites.len() - votes.granted - votes.busy.len() - votes.failed.len();
-        votes.refused.is_none()
-            && votes.granted + votes.busy.len() >= self.quorum.majority()
-            && best + silent + votes.failed.len() < self.quorum.majority()
+        Ok(Attempt::Busy { wake, holder: votes.holder(), free_in: votes.free_in() })
     }
 
     async fn listen(&mut self, patience: Duration) -> Wake {
-        let (quorum, keys, token) = (&self.quorum, &self.keys, self.claim.token);
+        let (quorum, keys, token) = (&self.quorum, &self.ballot.keys, self.claim.token);
         let listening =
             self.listening.get_or_insert_with(|| quorum.signal.listen(keys.channel(), token));
         listening.ready(patience).await
     }
+
+    /// Whether most servers say yes, or so many say no that most cannot; else what went wrong.
+    async fn most(&self, mut round: Round<bool>) -> Result<bool> {
+        let (n, most) = (self.quorum.sites.len(), self.quorum.majority());
+        let (mut yes, mut no, mut failed) = (0, 0, Vec::new());
+        while let Some((at, answer)) = round.next().await {
+            match answer {
+                Ok(true) => yes += 1,
+                Ok(false) => no += 1,
+                Err(error) => failed.push((at, error.problem)),
+            }
+            if yes >= most || no > n - most {
+                return Ok(yes >= most);
+            }
+        }
+        Err(too_few(&self.quorum.sites, &failed, most).into())
+    }
+}
+
+fn ballot(quorum: &Quorum, claim: &Claim, token: Token) -> Arc<Ballot> {
+    let keys = quorum.keys(&claim.key);
+    Arc::new(Ballot::new(quorum.sites.len(), token, keys, claim.mode))
+}
+
+/// What an exchange is given at least: with less, it could only be sent in vain.
+const LEAST: Duration = Duration::from_millis(1);
+
+/// A little less than the whole time: at its end the engine says that nobody answered, and here it
+/// is known who.
+fn before_the_end(budget: Duration) -> Duration {
+    budget - budget / 8
 }
 
 #[async_trait]
 impl Contender for QuorumContender {
     async fn attempt(&mut self, stage: Stage, budget: Duration) -> Result<Attempt> {
-        let end = BootInstant::now() + budget;
+        let end = BootInstant::now() + before_the_end(budget);
         let mut wake = Wake::never();
         if stage == Stage::Wait {
             wake = self.listen(budget / 4).await;
         }
+        self.renew_ballot(budget);
         let mut splits = 0;
         loop {
-            let patience = self.patience(end.since(BootInstant::now()));
-            let votes = self.ask(stage, patience).await;
-            let most = self.quorum.majority();
-            // The engine looks whether time is left: its margin is the drift that is allowed for.
-            if votes.granted >= most {
+            let (sent, votes) = self.round(stage, end).await;
+            if votes.is_won() {
+                // The engine looks whether time is left: its margin is what Redlock allows for
+                // the drift of clocks.
                 self.listening = None;
-                return Ok(Attempt::Granted {
-                    fence: None,
-                    lease: Lease::new(votes.sent, self.claim.ttl),
-                });
+                let lease = Lease::new(sent, self.claim.ttl);
+                return Ok(Attempt::Granted { fence: None, lease });
             }
-            if votes.granted > 0 || self.silent.load(Ordering::Acquire) != 0 {
-                self.undo(patience).await;
-            }
-            let pause = Duration::from_millis(fastrand::u64(SPLIT_PAUSE.0..SPLIT_PAUSE.1));
-            let again = BootInstant::now() + pause + patience < end;
-            if !self.is_split(&votes) || splits == SPLITS || !again {
-                return self.no_quorum(votes, wake);
+            self.take_back(self.ballot.lose(), budget);
+            let pause = fastrand::u64(SPLIT_PAUSE.0..=SPLIT_PAUSE.1 << splits);
+            let pause = Duration::from_millis(pause);
+            let again = BootInstant::now() + pause + self.patience() < end;
+            if !votes.are_split() || splits == SPLITS || !again {
+                return self.no_quorum(&votes, wake);
             }
             splits += 1;
-            tokio::time::sleep(pause * splits).await;
+            tokio::time::sleep(pause).await;
+            // Whoever has not taken back its vote is not asked.
+            let settled = |ballot: &Ballot| ballot.is_settled().then_some(());
+            let _ = self.ballot.until(self.patience() / 4, settled).await;
         }
     }
 
     async fn renew(&mut self, budget: Duration) -> Result<Renewal> {
         let ttl = millis(self.claim.ttl).to_string().into_bytes();
-        let args = vec![self.token(), ttl, Vec::new()];
+        let args = vec![self.ballot.token.to_string().into_bytes(), ttl, Vec::new()];
         let sent = BootInstant::now();
-        let mut round = self.round(true, &scripts::RENEW, args, budget);
-        let (n, most) = (self.quorum.sites.len(), self.quorum.majority());
-        let (mut extended, mut gone, mut failed) = (0, 0, Vec::new());
-        while let Some((at, answer)) = round.next().await {
-            match answer.map(|answer| answer::done(&answer)) {
-                Ok(Ok(true)) => extended += 1,
-                Ok(Ok(false)) => gone += 1,
-                Ok(Err(error)) => failed.push((at, odd(&error))),
-                Err(error) => failed.push((at, error.problem)),
+        let round = Round::new(&self.quorum.sites, |_, site| {
+            let (ballot, args) = (Arc::clone(&self.ballot), args.clone());
+            async move {
+                let script = &scripts::RENEW;
+                site.decide(For::Renewal, script, &ballot.keys, args, budget).await
             }
-            if extended >= most {
-                return Ok(Renewal::Extended(Lease::new(sent, self.claim.ttl)));
-            }
-            if gone > n - most {
-                return Ok(Renewal::Gone);
-            }
-        }
-        Err(too_few(&self.quorum.sites, &failed, most).into())
+        });
+        Ok(if self.most(round).await? {
+            Renewal::Extended(Lease::new(sent, self.claim.ttl))
+        } else {
+            Renewal::Gone
+        })
     }
 
     async fn release(&mut self, budget: Duration) -> Result<Released> {
         self.listening = None;
+        self.end(true, budget);
         let (n, most) = (self.quorum.sites.len(), self.quorum.majority());
-        let enough = |(freed, absent): (usize, usize)| {
-            (freed > 0 && freed + absent >= most) || absent > n - most
+        let told = |ballot: &Ballot| {
+            let told = ballot.told();
+            let gone = told.absent > n - most;
+            (gone || told.freed + told.absent >= most).then_some(if gone {
+                Released::NotFound
+            } else {
+                Released::Freed
+            })
         };
-        let told =
-            self.tell_all(self.keys.channel(), self.patience(budget).max(budget / 2), enough);
-        let (freed, absent, failed) = told.await;
-        if freed + absent < most {
-            return Err(too_few(&self.quorum.sites, &failed, most).into());
+        match self.ballot.until(before_the_end(budget), told).await {
+            Some(released) => {
+                self.ballot.conclude();
+                Ok(released)
+            }
+            None => Err(too_few(&self.quorum.sites, &self.ballot.troubles(), most).into()),
         }
-        Ok(if freed > 0 { Released::Freed } else { Released::NotFound })
+    }
+
+    /// What may land late is followed here, by what each server is owed.
+    fn late_effects(&self) -> Duration {
+        Duration::ZERO
     }
 
     async fn linger(&mut self, rest: Duration, budget: Duration) -> Result<Option<Released>> {
-        let args = vec![self.token(), millis(rest).to_string().into_bytes()];
-        let mut round = self.round(false, &scripts::LINGER, args, budget);
-        let most = self.quorum.majority();
-        let (mut kept, mut absent, mut failed) = (0, 0, Vec::new());
-        while let Some((at, answer)) = round.next().await {
-            match answer.map(|answer| answer::done(&answer)) {
-                Ok(Ok(true)) => kept += 1,
-                Ok(Ok(false)) => absent += 1,
-                Ok(Err(error)) => failed.push((at, odd(&error))),
-                Err(error) => failed.push((at, error.problem)),
+        self.listening = None;
+        let until = BootInstant::now() + rest;
+        self.ballot.keep(until);
+        let (token, ttl) = (self.ballot.token.to_string().into_bytes(), self.claim.ttl);
+        let args = vec![token, millis(rest).to_string().into_bytes()];
+        let round = Round::new(&self.quorum.sites, |_, site| {
+            let (ballot, args) = (Arc::clone(&self.ballot), args.clone());
+            async move {
+                let script = &scripts::LINGER;
+                let kept = site.decide(For::Background, script, &ballot.keys, args, budget).await;
+                if kept.is_err() {
+                    let owed = Owed { all: true, wake: true, from: until, in_doubt: false };
+                    Debts::owe(&site, vec![Debt::new(&ballot, owed, ttl)]);
+                }
+                kept
             }
-            if kept >= most {
-                return Ok(Some(Released::Freed));
-            }
-            if absent > self.quorum.sites.len() - most {
-                return Ok(Some(Released::NotFound));
-            }
-        }
-        Err(too_few(&self.quorum.sites, &failed, most).into())
+        });
+        let kept = self.most(round).await?;
+        Ok(Some(if kept { Released::Freed } else { Released::NotFound }))
+    }
+}
+
+impl Drop for QuorumContender {
+    fn drop(&mut self) {
+        // What is still under way has nobody any more who would want it.
+        self.ballot.abandon();
     }
 }

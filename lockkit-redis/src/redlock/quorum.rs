@@ -1,15 +1,14 @@
 //! What the claims of one client share.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use lockkit_core::{Core, Error, Holder, Key, Result, Which};
+use lockkit_core::{Core, Holder, Key, Result, Which};
 
 use super::round::{Round, majority, most_seen, too_few};
-use super::site::Site;
+use super::site::{Roll, Site};
+use super::votes::identity;
 use crate::answer;
 use crate::dangers;
-use crate::errors::{Failed, Problem};
 use crate::keys::{Keys, Prefix};
 use crate::opener::Opener;
 use crate::scripts;
@@ -33,7 +32,9 @@ impl Quorum {
         opener: &Arc<Opener>,
         prefix: Prefix,
     ) -> Self {
-        let sites: Vec<_> = addresses.iter().map(|a| Site::new(a.clone(), opener)).collect();
+        let roll = Arc::new(Roll::default());
+        let site = |(at, address): (usize, &Address)| Site::new(at, address.clone(), opener, &roll);
+        let sites: Vec<_> = addresses.iter().enumerate().map(site).collect();
         let sources = sites.iter().map(|site| Arc::clone(site) as Arc<dyn Source>).collect();
         let signal = Signal::new(core.clone(), sources, majority(addresses.len()));
         Self { core, sites, signal, prefix }
@@ -50,28 +51,20 @@ impl Quorum {
     /// Asks each server about itself: enough must be there, no two may be the same one.
     pub(crate) async fn ping(&self) -> Result<()> {
         let budget = self.core.op_timeout();
-        let mut round = Round::new(&self.sites, move |_, site| async move {
-            let node = site.node().await.map_err(Failed::never_sent)?;
-            dangers::ask(&node, budget).await
-        });
-        let (mut names, mut failed) = (HashMap::new(), Vec::new());
+        let mut round =
+            Round::new(&self.sites, |_, site| async move { site.introduce(budget).await });
+        let mut failed = Vec::new();
         while let Some((at, answer)) = round.next().await {
-            let who = self.sites[at].address.to_string();
             match answer {
                 Ok(Some(info)) => {
-                    dangers::refuse(&who, &info)?;
+                    let who = self.sites[at].address.to_string();
                     for danger in dangers::dangers(&who, &info, true) {
                         self.core.warn(danger);
                     }
-                    let id = Some(info.run_id().to_owned()).filter(|id| !id.is_empty());
-                    if let Some(other) = id.and_then(|id| names.insert(id, who.clone())) {
-                        return Err(Error::configuration(format!(
-                            "`{other}` and `{who}` are the same server, which would vote twice; \
-                             name independent servers"
-                        )));
-                    }
                 }
                 Ok(None) => {}
+                // No quorum makes up for a list of servers that is wrong.
+                Err(error) if error.problem.is_permanent() => return Err(error.problem.into()),
                 Err(error) => failed.push((at, error.problem)),
             }
         }
@@ -101,18 +94,19 @@ impl Quorum {
         if seen.len() < self.majority() {
             return Err(too_few(&self.sites, &failed, self.majority()).into());
         }
-        Ok(self.held_by_most(seen))
+        Ok(self.held_by_most(seen, failed.len()))
     }
 
-    fn held_by_most(&self, seen: Vec<Option<Holder>>) -> Option<Holder> {
-        let tokens = seen.iter().flatten().map(|holder| holder.token);
-        let (token, count) = most_seen(tokens)?;
-        if count < self.majority() {
+    /// The holder that may have a quorum: those who did not answer may have its votes.
+    fn held_by_most(&self, seen: Vec<Option<Holder>>, failed: usize) -> Option<Holder> {
+        let (who, count) = most_seen(seen.iter().flatten().map(identity))?;
+        if count + failed < self.majority() {
             return None;
         }
-        // The views differ by what was under way; the one that ends first is the careful one.
-        let views = seen.into_iter().flatten().filter(|holder| holder.token == token);
-        let mut holder = views.min_by_key(|holder| holder.expires_in)?;
+        // The views differ by what was under way; of those with the most holders, the one that
+        // ends first is the careful one.
+        let views = seen.into_iter().flatten().filter(|holder| identity(holder) == who);
+        let mut holder = views.max_by_key(|h| (h.holders, std::cmp::Reverse(h.expires_in)))?;
         holder.fence = None;
         Some(holder)
     }
@@ -152,9 +146,4 @@ impl Quorum {
             site.store.close();
         }
     }
-}
-
-/// The problem of a server whose answer makes no sense.
-pub(super) fn odd(error: &Error) -> Problem {
-    Problem::unavailable(error.to_string())
 }

@@ -12,7 +12,6 @@ use crate::errors::{Failed, Problem};
 /// The answers of a round, as they come in.
 pub(super) struct Round<T> {
     answers: mpsc::UnboundedReceiver<(usize, Result<T, Failed>)>,
-    open: usize,
 }
 
 impl<T: Send + 'static> Round<T> {
@@ -30,19 +29,12 @@ impl<T: Send + 'static> Round<T> {
                 let _ = told.send((at, asking.await));
             });
         }
-        Self { answers, open: sites.len() }
+        Self { answers }
     }
 
     /// The next answer, and whose it is; `None` after the last.
     pub(super) async fn next(&mut self) -> Option<(usize, Result<T, Failed>)> {
-        let answer = self.answers.recv().await?;
-        self.open -= 1;
-        Some(answer)
-    }
-
-    /// How many answers are still to come.
-    pub(super) fn open(&self) -> usize {
-        self.open
+        self.answers.recv().await
     }
 }
 
@@ -62,7 +54,9 @@ pub(super) fn most_seen<T: Eq + Hash + Copy>(all: impl Iterator<Item = T>) -> Op
 
 /// The problem of a round that too few servers answered: each with its own.
 pub(super) fn too_few(sites: &[Arc<Site>], failed: &[(usize, Problem)], wanted: usize) -> Problem {
-    let each: Vec<_> = failed.iter().map(|(_, problem)| problem.to_string()).collect();
+    let each =
+        |(at, problem): &(usize, Problem)| problem.clone().at(&sites[*at].address).to_string();
+    let each: Vec<_> = failed.iter().map(each).collect();
     let text = format!(
         "{} of {} servers failed, and {wanted} are needed: {}",
         failed.len(),

@@ -1,14 +1,19 @@
 //! One of the servers.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockkit_core::Token;
+use lockkit_core::BootInstant;
 use redis::Value;
 use redis::aio::PubSub;
 
-use super::debts::Debts;
+use super::ballot::{Ballot, Owed};
+use super::debts::{Debt, Debts};
+use crate::answer;
+use crate::dangers::{self, Info};
 use crate::errors::{Failed, Problem};
 use crate::fleet::Fleet;
 use crate::keys::Keys;
@@ -23,17 +28,61 @@ use crate::target::{Address, Servers};
 /// One of the servers: its connections, and what it is still owed.
 #[derive(Debug)]
 pub(crate) struct Site {
+    /// Which one of them.
+    pub(super) at: usize,
     pub(crate) address: Address,
     pub(crate) store: Arc<Store>,
     pub(super) debts: Debts,
     opener: Arc<Opener>,
+    roll: Arc<Roll>,
+    admitted: AtomicBool,
 }
 
+/// Which server runs under which name, by what tells one run of a server from all others.
+#[derive(Debug, Default)]
+pub(super) struct Roll(Mutex<HashMap<String, usize>>);
+
 impl Site {
-    pub(super) fn new(address: Address, opener: &Arc<Opener>) -> Arc<Self> {
+    pub(super) fn new(
+        at: usize,
+        address: Address,
+        opener: &Arc<Opener>,
+        roll: &Arc<Roll>,
+    ) -> Arc<Self> {
         let servers = Servers::One(address.clone());
         let store = Arc::new(Store::new(Fleet::new(&servers, Arc::clone(opener))));
-        Arc::new(Self { address, store, debts: Debts::default(), opener: Arc::clone(opener) })
+        let (debts, admitted) = (Debts::default(), AtomicBool::new(false));
+        let (opener, roll) = (Arc::clone(opener), Arc::clone(roll));
+        Arc::new(Self { at, address, store, debts, opener, roll, admitted })
+    }
+
+    /// Asks the server about itself, and refuses it if it cannot vote.
+    pub(super) async fn introduce(&self, budget: Duration) -> Result<Option<Info>, Failed> {
+        let node = self.node().await.map_err(Failed::never_sent)?;
+        let info = dangers::ask(&node, budget).await?;
+        if let Some(info) = &info {
+            let who = self.address.to_string();
+            dangers::refuse(&who, info).map_err(|e| Failed::never_sent(Problem::of(&e)))?;
+            self.enrol(info.run_id()).map_err(Failed::never_sent)?;
+        }
+        self.admitted.store(true, Ordering::Release);
+        Ok(info)
+    }
+
+    /// Two names of one server would be two votes of it.
+    fn enrol(&self, run: &str) -> Result<(), Problem> {
+        if run.is_empty() {
+            return Ok(());
+        }
+        let mut roll = self.roll.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if *roll.entry(run.to_owned()).or_insert(self.at) == self.at {
+            return Ok(());
+        }
+        Err(Problem::configuration(format!(
+            "{} is the same server as another one of them, which would vote twice; name \
+             independent servers",
+            self.address
+        )))
     }
 
     /// Runs a script here; its one answer.
@@ -46,24 +95,93 @@ impl Site {
         budget: Duration,
     ) -> Result<Value, Failed> {
         let request = Request::Script { script, keys: keys.all().to_vec(), args };
-        let values = self.store.exchange(keys.slot(), who, &request, budget).await?;
+        self.send(who, keys, &request, budget).await
+    }
+
+    /// Runs a script that answers with yes or no.
+    pub(super) async fn decide(
+        &self,
+        who: For<'_>,
+        script: &'static Script,
+        keys: &Keys,
+        args: Vec<Vec<u8>>,
+        budget: Duration,
+    ) -> Result<bool, Failed> {
+        let answer = self.run(who, script, keys, args, budget).await?;
+        answer::done(&answer).map_err(|error| Failed::unanswered(Problem::of(&error)))
+    }
+
+    async fn send(
+        &self,
+        who: For<'_>,
+        keys: &Keys,
+        request: &Request,
+        budget: Duration,
+    ) -> Result<Value, Failed> {
+        let answer = self.store.exchange(keys.slot(), who, request, budget).await;
+        self.debts.note(answer.is_ok());
+        let values = answer.map_err(|failed| failed.at(&self.address))?;
         Ok(values.into_iter().next().unwrap_or(Value::Nil))
     }
 
-    /// Takes a claim away. `channel` is empty where nobody is to be woken.
-    pub(super) async fn withdraw(
+    /// Asks for a claim, once it is known that the server may vote: that is asked at its first use.
+    pub(super) async fn ask(
         &self,
         keys: &Keys,
-        token: Token,
-        channel: Vec<u8>,
+        args: Vec<Vec<u8>>,
         budget: Duration,
     ) -> Result<Value, Failed> {
-        let args = vec![channel, token.to_string().into(), b"0".to_vec(), Vec::new(), Vec::new()];
-        self.run(For::Background, &scripts::WITHDRAW, keys, args, budget).await
+        if !self.admitted.load(Ordering::Acquire) {
+            let introduced = self.introduce(budget).await;
+            // Nothing was asked for yet.
+            introduced.map_err(|failed| Failed::never_sent(failed.at(&self.address).problem))?;
+        }
+        self.run(For::Background, &scripts::ASK, keys, args, budget).await
+    }
+
+    /// Takes a claim back; whether it was there.
+    pub(super) async fn take_back(
+        &self,
+        ballot: &Ballot,
+        owed: Owed,
+        budget: Duration,
+    ) -> Result<bool, Failed> {
+        let (keys, token) = (&ballot.keys, ballot.token);
+        let channel = if owed.wake { keys.channel() } else { keys.quiet_channel() };
+        let request = if owed.all {
+            let args =
+                vec![channel, token.to_string().into(), b"0".to_vec(), Vec::new(), Vec::new()];
+            Request::Script { script: &scripts::WITHDRAW, keys: keys.all().to_vec(), args }
+        } else {
+            Request::Free { base: Arc::clone(keys.base()), token, channel }
+        };
+        let answer = self.send(For::Background, keys, &request, budget).await?;
+        answer::done(&answer).map_err(|error| Failed::unanswered(Problem::of(&error)))
+    }
+
+    /// Has a claim taken back: at once, and if that fails, later. Called inside the lock thread's
+    /// runtime.
+    pub(super) fn settle(
+        self: &Arc<Self>,
+        ballot: &Arc<Ballot>,
+        owed: Owed,
+        ttl: Duration,
+        budget: Duration,
+    ) {
+        let debt = Debt::new(ballot, owed, ttl);
+        if self.debts.is_silent() || owed.from > BootInstant::now() {
+            // One task tells it everything, when it answers again.
+            return Debts::owe(self, vec![debt]);
+        }
+        let site = Arc::clone(self);
+        tokio::spawn(async move {
+            let left = debt.pay(&site, budget).await;
+            Debts::owe(&site, left);
+        });
     }
 
     /// The connections, for questions about the server itself.
-    pub(super) async fn node(&self) -> Result<Arc<Node>, Problem> {
+    async fn node(&self) -> Result<Arc<Node>, Problem> {
         self.store.fleet.node(0).await
     }
 }

@@ -22,7 +22,7 @@ pub(crate) trait Source: Debug + Send + Sync {
 
     /// Resolves when another connection is to be opened instead.
     async fn moved(&self) {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 
@@ -166,10 +166,9 @@ impl Task {
     /// Waits until something happens; `None` if the connection is over.
     async fn next(&self, messages: &mut PubSubStream, tick: Duration) -> Option<Event> {
         let changed = async {
-            match self.topics.upgrade() {
-                // The tick is behind it, so that a client that is gone does not stay.
-                Some(topics) => timeout(IDLE, topics.changed(self.at)).await.unwrap_or(()),
-                None => (),
+            // The tick is behind it, so that a client that is gone does not stay.
+            if let Some(topics) = self.topics.upgrade() {
+                let _ = timeout(IDLE, topics.changed(self.at)).await;
             }
         };
         tokio::select! {
@@ -177,7 +176,7 @@ impl Task {
                 let message = message?;
                 let channel: Vec<u8> = message.get_channel().ok()?;
                 if let Some(topics) = self.topics.upgrade() {
-                    topics.deliver(&channel, message.get_payload_bytes());
+                    topics.deliver(self.at, &channel, message.get_payload_bytes());
                 }
                 Some(Event::Message)
             }

@@ -38,7 +38,14 @@ struct Topic {
     confirmed: watch::Sender<usize>,
     /// Since when nobody waits.
     idle_since: Option<Instant>,
+    /// Which subscriptions have told a release of which the others have not heard yet, and when
+    /// the last of them did.
+    told: (HashSet<usize>, Instant),
 }
+
+/// For how long a release counts that too few subscriptions tell: on some servers the claim may
+/// not have been, and what the last ones tell is no news.
+const TOGETHER: Duration = Duration::from_millis(20);
 
 impl Topics {
     pub(super) fn new(core: Core, subscriptions: usize, quorum: usize) -> Self {
@@ -66,11 +73,6 @@ impl Topics {
         self.quorum
     }
 
-    #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
-        self.state().topics.len()
-    }
-
     pub(super) fn add(&self, channel: &[u8], token: Token) {
         let mut state = self.state();
         let topic = state.topics.entry(channel.to_vec()).or_insert_with(|| Topic {
@@ -78,6 +80,7 @@ impl Topics {
             by: HashSet::new(),
             confirmed: watch::Sender::new(0),
             idle_since: None,
+            told: (HashSet::new(), Instant::now()),
         });
         topic.waiters.insert(token, Bell::new());
         topic.idle_since = None;
@@ -172,14 +175,35 @@ impl Topics {
         }
     }
 
-    /// A message came: it wakes the waiter that it names, or all of the channel.
-    pub(super) fn deliver(&self, channel: &[u8], payload: &[u8]) {
-        let state = self.state();
-        let Some(topic) = state.topics.get(channel) else { return };
+    /// A message came by the subscription `at`: it wakes the waiter that it names, or, once so many
+    /// have told it as are needed for a claim, all of the channel.
+    pub(super) fn deliver(&self, at: usize, channel: &[u8], payload: &[u8]) {
+        let mut state = self.state();
+        let Some(topic) = state.topics.get_mut(channel) else { return };
         if payload.is_empty() {
-            topic.waiters.values().for_each(Bell::ring);
+            if self.quorum == 1 || topic.told_by(at, self.quorum) {
+                topic.waiters.values().for_each(Bell::ring);
+            }
         } else if let Some(token) = std::str::from_utf8(payload).ok().and_then(|t| t.parse().ok()) {
             topic.waiters.get(&token).into_iter().for_each(Bell::ring);
         }
+    }
+}
+
+impl Topic {
+    /// Whether with this one enough subscriptions have told a release.
+    fn told_by(&mut self, at: usize, quorum: usize) -> bool {
+        let (told, last) = &mut self.told;
+        let now = Instant::now();
+        if now.duration_since(*last) > TOGETHER {
+            told.clear();
+        }
+        *last = now;
+        told.insert(at);
+        let enough = told.len() >= quorum;
+        if enough {
+            told.clear();
+        }
+        enough
     }
 }
