@@ -6,7 +6,9 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use conformance_tests::servers::Redis;
-use lockkit_core::{DistributedLock, Key, LockExt, Mode, Token, Which};
+use lockkit_core::{
+    Attempt, Claim, DistributedLock, Key, LockExt, Mode, Released, Renewal, Stage, Token, Which,
+};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::Mutex;
@@ -151,6 +153,17 @@ async fn a_late_release_never_frees_the_others_lock() {
     drop(first);
     assert_eq!(peer.does("owned").await, "owned", "our late release took theirs");
     refused(&lock, long(NAME), "redis-py holds it").await;
+    assert_eq!(peer.does("release").await, "released");
+
+    // The same without the engine, which would not even ask.
+    let claim = Claim::new(Key::new(NAME).unwrap(), Mode::Exclusive, Duration::from_millis(200));
+    let mut late = lock.contend(claim);
+    let granted = late.attempt(Stage::Try, PATIENCE).await.unwrap();
+    assert!(matches!(granted, Attempt::Granted { .. }), "{granted:?}");
+    assert_eq!(peer.does("acquire 30 10").await, "granted", "after our TTL");
+    assert!(matches!(late.renew(PATIENCE).await.unwrap(), Renewal::Gone));
+    assert_eq!(late.release(PATIENCE).await.unwrap(), Released::NotFound);
+    assert_eq!(peer.does("owned").await, "owned", "our late release took theirs");
     assert_eq!(peer.does("release").await, "released");
 
     // Theirs expires, ours follows.
