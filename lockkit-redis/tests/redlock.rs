@@ -2,6 +2,10 @@
 
 #![cfg(test)] // for clippy: the helpers here may panic as the tests may
 
+#[path = "redlock/crowds.rs"]
+mod crowds;
+#[path = "redlock/doubts.rs"]
+mod doubts;
 #[path = "redlock/failures.rs"]
 mod failures;
 mod fleets;
@@ -19,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use conformance_tests::servers::{Nodes, Proxy, Redis};
 use fleets::*;
-use lockkit_core::{DistributedLock, Guard, LockExt, Request};
+use lockkit_core::{BootInstant, DistributedLock, Guard, LockExt, Request};
 use lockkit_redis::RedisLock;
 
 /// What must not take the time of a server that does not answer: less than the shortest of the

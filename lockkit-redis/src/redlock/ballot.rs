@@ -33,6 +33,8 @@ struct State {
     round: u32,
     /// Rounds up to this one brought no quorum.
     lost: u32,
+    /// Whether nobody asks again after those.
+    last: bool,
     over: Option<Over>,
 }
 
@@ -55,14 +57,15 @@ struct Paper {
     asked: bool,
     /// Whether the last answer was that the claim stands.
     stands: bool,
-    /// Whether a request to ask was not answered: it may take effect yet.
-    doubtful: bool,
+    /// How many requests to ask were not answered: each may take effect yet.
+    doubts: u32,
     /// Whether that was followed up, so that it is taken back whenever it does.
     doubted: bool,
     /// Whether a writer's intent may be there.
     intent: bool,
     back: Back,
-    /// Whether a request to take it back was not answered: it may take effect yet.
+    /// Whether a request to take it back may come at any time: one that was not answered, or one of
+    /// those that look for late effects.
     spoilt: bool,
     trouble: Option<Problem>,
 }
@@ -88,8 +91,23 @@ pub(super) struct Owed {
     pub(super) wake: bool,
     /// Not earlier.
     pub(super) from: BootInstant,
-    /// Whether it may come to the server's mind after that it was taken back.
-    pub(super) in_doubt: bool,
+    /// Whether the server has answered that it is there.
+    pub(super) known: bool,
+    /// How many requests may bring it there again, or only now.
+    pub(super) doubts: u32,
+}
+
+impl Owed {
+    /// The server has taken it back; whether it may be there again later.
+    ///
+    /// What was found is a late effect only if it was not known before. That two requests had one
+    /// effect cannot be told, and costs no more than looking in vain.
+    pub(super) fn is_open_after(&mut self, freed: bool) -> bool {
+        if freed && !std::mem::take(&mut self.known) {
+            self.doubts = self.doubts.saturating_sub(1);
+        }
+        self.doubts > 0
+    }
 }
 
 /// What became of a request to ask.
@@ -114,7 +132,7 @@ pub(super) struct Told {
 impl Ballot {
     pub(super) fn new(servers: usize, token: Token, keys: Keys, mode: Mode) -> Self {
         let papers = (0..servers).map(|_| Paper::default()).collect();
-        let state = Mutex::new(State { papers, round: 0, lost: 0, over: None });
+        let state = Mutex::new(State { papers, round: 0, lost: 0, last: false, over: None });
         Self { token, keys, mode, state, changed: Notify::new() }
     }
 
@@ -155,7 +173,8 @@ impl Ballot {
     /// Whether nothing of it can still come to any server.
     pub(super) fn is_clean(&self) -> bool {
         let idle = |p: &Paper| {
-            p.open.is_none() && p.back != Back::UnderWay && !p.spoilt && !p.doubtful && !p.doubted
+            let doubted = p.doubts > 0 || p.doubted;
+            p.open.is_none() && p.back != Back::UnderWay && !p.spoilt && !doubted
         };
         self.state().papers.iter().all(idle)
     }
@@ -174,6 +193,7 @@ impl Ballot {
     pub(super) fn begin(&self, stays: bool) -> (u32, Vec<usize>) {
         let mut state = self.state();
         state.round += 1;
+        state.last = false;
         let round = state.round;
         let mut asked = Vec::with_capacity(state.papers.len());
         for (at, paper) in state.papers.iter_mut().enumerate() {
@@ -195,7 +215,7 @@ impl Ballot {
     /// What a server answered in `round`; whether it has to take the claim back again.
     pub(super) fn answered(&self, at: usize, round: u32, answer: Asked) -> Option<Owed> {
         let mut state = self.state();
-        let (current, lost, over) = (state.round, state.lost, state.over);
+        let (current, lost, last, over) = (state.round, state.lost, state.last, state.over);
         let paper = &mut state.papers[at];
         paper.open = None;
         let vote = match answer {
@@ -206,7 +226,7 @@ impl Ballot {
             }
             Asked::Unsent(problem) => Vote::Failed(problem),
             Asked::Unanswered(problem) => {
-                paper.doubtful = true;
+                paper.doubts += 1;
                 Vote::Failed(problem)
             }
         };
@@ -218,7 +238,7 @@ impl Ballot {
         }
         let owed = match over {
             Some(over) => paper.end(self.mode, over),
-            None if round <= lost => paper.lose(self.mode),
+            None if round <= lost => paper.lose(self.mode, last),
             None => None,
         };
         drop(state);
@@ -231,13 +251,14 @@ impl Ballot {
         self.state().papers.iter().map(|paper| paper.vote.clone()).collect()
     }
 
-    /// The round brought no quorum: which servers are to take the claim back.
-    pub(super) fn lose(&self) -> Vec<(usize, Owed)> {
+    /// The round brought no quorum: which servers are to take the claim back. `last`: nobody asks
+    /// again, and nobody will say that the claim is over.
+    pub(super) fn lose(&self, last: bool) -> Vec<(usize, Owed)> {
         let mut state = self.state();
-        state.lost = state.round;
+        (state.lost, state.last) = (state.round, last);
         let mode = self.mode;
         let papers = state.papers.iter_mut().enumerate();
-        papers.filter_map(|(at, paper)| Some((at, paper.lose(mode)?))).collect()
+        papers.filter_map(|(at, paper)| Some((at, paper.lose(mode, last)?))).collect()
     }
 
     /// The claim is over: which servers are to take it back now. What is still to be answered
@@ -260,9 +281,19 @@ impl Ballot {
     }
 
     /// The servers keep the claim by themselves for a while. What is still to be answered is
-    /// taken back then.
-    pub(super) fn keep(&self, until: BootInstant) {
-        self.state().over = Some(Over { wake: true, from: until });
+    /// taken back then, and what was never answered too: where that is looked for.
+    pub(super) fn keep(&self, until: BootInstant) -> Vec<(usize, Owed)> {
+        let mut state = self.state();
+        state.over = Some(Over { wake: true, from: until });
+        let papers = state.papers.iter_mut().enumerate();
+        papers
+            .filter(|(_, paper)| paper.doubts > 0)
+            .map(|(at, paper)| {
+                let doubts = std::mem::take(&mut paper.doubts);
+                paper.doubted = true;
+                (at, Owed { all: true, wake: true, from: until, known: true, doubts })
+            })
+            .collect()
     }
 
     /// Nobody will ask again, whatever happened before.
@@ -299,10 +330,13 @@ impl Ballot {
 
     /// The claim has run out on this server, whoever was told what.
     pub(super) fn ran_out(&self, at: usize) {
-        let paper = &mut self.state().papers[at];
+        let mut state = self.state();
+        let paper = &mut state.papers[at];
         if paper.back == Back::UnderWay {
             paper.back = Back::Done { freed: false };
         }
+        drop(state);
+        self.changed.notify_waiters();
     }
 
     /// Whether no server is just taking the claim back.
@@ -339,29 +373,36 @@ impl Ballot {
 }
 
 impl Paper {
-    /// A vote in vain goes back, a writer's intent stays: the writer still waits.
-    fn lose(&mut self, mode: Mode) -> Option<Owed> {
-        if !self.stands || self.open.is_some() || self.back != Back::No {
+    /// A vote in vain goes back, a writer's intent stays: the writer still waits. What was not
+    /// answered is asked for again, unless this was the last time.
+    fn lose(&mut self, mode: Mode, last: bool) -> Option<Owed> {
+        let in_doubt = last && self.doubts > 0;
+        if !(self.stands || in_doubt) || self.open.is_some() || self.back != Back::No {
             return None;
         }
         self.back = Back::UnderWay;
+        self.spoilt |= in_doubt;
+        self.doubted |= in_doubt;
+        let doubts = if in_doubt { std::mem::take(&mut self.doubts) } else { 0 };
         let all = mode != Mode::Exclusive;
-        Some(Owed { all, wake: false, from: BootInstant::now(), in_doubt: false })
+        let from = BootInstant::now();
+        Some(Owed { all, wake: false, from, known: self.stands, doubts })
     }
 
     fn end(&mut self, mode: Mode, over: Over) -> Option<Owed> {
         let idle = self.open.is_none() && self.back != Back::UnderWay && self.asked;
         let done = matches!(self.back, Back::Done { .. });
-        if !idle || (done && !self.intent && !self.doubtful) {
+        if !idle || (done && !self.intent && self.doubts == 0) {
             return None;
         }
-        let in_doubt = std::mem::take(&mut self.doubtful);
-        self.doubted |= in_doubt;
+        let doubts = std::mem::take(&mut self.doubts);
+        self.doubted |= doubts > 0;
         let intent = std::mem::take(&mut self.intent);
         let Over { wake, from } = over;
         if !done {
             self.back = Back::UnderWay;
         }
-        Some(Owed { all: intent || mode != Mode::Exclusive, wake, from, in_doubt })
+        let all = intent || mode != Mode::Exclusive;
+        Some(Owed { all, wake, from, known: self.stands, doubts })
     }
 }

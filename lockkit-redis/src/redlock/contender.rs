@@ -212,11 +212,12 @@ impl Contender for QuorumContender {
                 let lease = Lease::new(sent, self.claim.ttl);
                 return Ok(Attempt::Granted { fence: None, lease });
             }
-            self.take_back(self.ballot.lose(), budget);
             let pause = fastrand::u64(SPLIT_PAUSE.0..=SPLIT_PAUSE.1 << splits);
             let pause = Duration::from_millis(pause);
             let again = BootInstant::now() + pause + self.patience() < end;
-            if !votes.are_split() || splits == SPLITS || !again {
+            let over = !votes.are_split() || splits == SPLITS || !again;
+            self.take_back(self.ballot.lose(over && stage == Stage::Try), budget);
+            if over {
                 return self.no_quorum(&votes, wake);
             }
             splits += 1;
@@ -275,7 +276,7 @@ impl Contender for QuorumContender {
     async fn linger(&mut self, rest: Duration, budget: Duration) -> Result<Option<Released>> {
         self.listening = None;
         let until = BootInstant::now() + rest;
-        self.ballot.keep(until);
+        self.take_back(self.ballot.keep(until), budget);
         let (token, ttl) = (self.ballot.token.to_string().into_bytes(), self.claim.ttl);
         let args = vec![token, millis(rest).to_string().into_bytes()];
         let round = Round::new(&self.quorum.sites, |_, site| {
@@ -284,7 +285,8 @@ impl Contender for QuorumContender {
                 let script = &scripts::LINGER;
                 let kept = site.decide(For::Background, script, &ballot.keys, args, budget).await;
                 if kept.is_err() {
-                    let owed = Owed { all: true, wake: true, from: until, in_doubt: false };
+                    let (all, wake, known) = (true, true, true);
+                    let owed = Owed { all, wake, from: until, known, doubts: 0 };
                     Debts::owe(&site, vec![Debt::new(&ballot, owed, ttl)]);
                 }
                 kept

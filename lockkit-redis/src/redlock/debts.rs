@@ -21,7 +21,8 @@ pub(super) struct Debts {
     book: Mutex<Book>,
     /// Whether it did not answer the last time.
     silent: AtomicBool,
-    more: Notify,
+    /// Held by the task that tells, which holds nothing else while it pauses.
+    more: Arc<Notify>,
 }
 
 #[derive(Debug, Default)]
@@ -71,7 +72,7 @@ impl Debt {
                 let rest = self.until.since(BootInstant::now());
                 let mut left: Vec<_> =
                     follows.map(|owed| Self::new(&self.ballot, owed, rest)).into_iter().collect();
-                if self.owed.in_doubt && !freed {
+                if self.owed.is_open_after(freed) {
                     self.put_off(LONGEST);
                     left.push(self);
                 }
@@ -106,6 +107,11 @@ impl Debts {
         if self.silent.swap(!answered, Ordering::AcqRel) && answered {
             self.more.notify_one();
         }
+    }
+
+    /// Something has changed that the task should look at: the client may be closed, or gone.
+    pub(super) fn nudge(&self) {
+        self.more.notify_one();
     }
 
     /// Has `site` told later. Called inside the lock thread's runtime.
@@ -179,13 +185,11 @@ async fn run(weak: Weak<Site>) {
         }
         left.extend(due);
         site.debts.book().owed.extend(left);
-        let more = async {
-            match pause.is_zero() {
-                true => (),
-                // What is owed anew may be due at once.
-                false => site.debts.more.notified().await,
-            }
-        };
-        let _ = tokio::time::timeout(pause, more).await;
+        let more = Arc::clone(&site.debts.more);
+        drop(site);
+        if !pause.is_zero() {
+            // What is owed anew may be due at once.
+            let _ = tokio::time::timeout(pause, more.notified()).await;
+        }
     }
 }

@@ -144,6 +144,7 @@ impl Quorum {
     pub(crate) fn close(&self) {
         for site in &self.sites {
             site.store.close();
+            site.debts.nudge();
         }
     }
 }

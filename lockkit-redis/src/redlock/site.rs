@@ -186,6 +186,12 @@ impl Site {
     }
 }
 
+impl Drop for Site {
+    fn drop(&mut self) {
+        self.debts.nudge();
+    }
+}
+
 #[async_trait]
 impl Source for Site {
     async fn open(&self) -> Result<PubSub, Problem> {

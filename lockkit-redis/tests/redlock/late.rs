@@ -6,7 +6,7 @@ use lockkit_core::Error;
 use super::*;
 
 /// The digest by which servers know a script.
-fn digest(script: &str) -> &'static str {
+pub(crate) fn digest(script: &str) -> &'static str {
     let digests = include_str!("../../src/scripts/digests.txt").lines();
     let mut digests = digests.filter_map(|line| line.split_once(' '));
     digests.find(|(name, _)| *name == script).unwrap().1
