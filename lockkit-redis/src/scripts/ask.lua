@@ -46,10 +46,10 @@ if seen.kind == 'string' and seen.token == token then
 elseif seen.kind == 'hash' and seen.claims[token] then
   local claim = seen.claims[token]
   purge(seen)
-  ends = math.max(ends, claim.expires)
+  claim.expires = math.max(ends, claim.expires)
   redis.call('HSET', base, 't:' .. token,
-    digits(ends) .. ':' .. digits(claim.fence) .. ':' .. digits(claim.since) .. ':' .. claim.label)
-  keep_hash(ends)
+    digits(claim.expires) .. ':' .. digits(claim.fence) .. ':' .. digits(claim.since) .. ':' .. claim.label)
+  keep_hash(seen.claims)
   return granted(claim.fence)
 elseif seen.kind == 'zset' then
   local expires = tonumber(redis.call('ZSCORE', base, token) or 0)
@@ -78,7 +78,8 @@ if seen.kind == 'hash' and seen.live > 0 and owner ~= '' and seen.owner == owner
   redis.call('HINCRBY', base, 'o:' .. owner, 1)
   redis.call('HSET', base, 't:' .. token,
     digits(ends) .. ':' .. digits(seen.fence) .. ':' .. digits(now) .. ':' .. label)
-  keep_hash(ends)
+  seen.claims[token] = { expires = ends }
+  keep_hash(seen.claims)
   return granted(seen.fence)
 end
 

@@ -149,8 +149,10 @@ end
 local function keep_zset()
   local last = redis.call('ZRANGE', base, -1, -1, 'WITHSCORES')
   if last[2] then
-    redis.call('PEXPIREAT', base, last[2])
-    redis.call('PEXPIREAT', info, last[2])
+    -- How a server writes a score is its own affair; PEXPIREAT takes digits only.
+    local ends = digits(tonumber(last[2]))
+    redis.call('PEXPIREAT', base, ends)
+    redis.call('PEXPIREAT', info, ends)
   else
     redis.call('DEL', base, info)
   end
@@ -185,11 +187,13 @@ local function purge(seen)
   end
 end
 
--- A hash's key goes with its last claim.
-local function keep_hash(least)
-  if redis.call('PTTL', base) < least - now then
-    redis.call('PEXPIREAT', base, digits(least))
+-- A hash's key goes with its last claim: Redisson waits for the key, whatever is in it.
+local function keep_hash(claims)
+  local last = 0
+  for _, claim in pairs(claims) do
+    last = math.max(last, claim.expires)
   end
+  redis.call('PEXPIREAT', base, digits(last))
 end
 
 -- Takes away places that were not asked for again. At most so many at once: the rest goes next

@@ -30,11 +30,14 @@ elseif seen.kind == 'hash' then
     if hits(token, claim.fence) then
       redis.call('HDEL', base, 't:' .. token)
       redis.call('HINCRBY', base, 'o:' .. seen.owner, -1)
+      seen.claims[token] = nil
       hit = hit + 1
     end
   end
   if hit == seen.live then
     redis.call('DEL', base)
+  elseif hit > 0 then
+    keep_hash(seen.claims)
   end
 elseif seen.kind == 'zset' and seen.live > 0 then
   local tokens = redis.call('ZRANGE', base, 0, -1)

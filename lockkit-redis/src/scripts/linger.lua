@@ -11,13 +11,8 @@ elseif seen.kind == 'hash' and seen.claims[token] then
   local claim = seen.claims[token]
   redis.call('HSET', base, 't:' .. token,
     digits(ends) .. ':' .. digits(claim.fence) .. ':' .. digits(claim.since) .. ':' .. claim.label)
-  local last = ends
-  for _, other in pairs(seen.claims) do
-    if other.token ~= token then
-      last = math.max(last, other.expires)
-    end
-  end
-  redis.call('PEXPIREAT', base, digits(last))
+  claim.expires = ends
+  keep_hash(seen.claims)
   return 1
 elseif seen.kind == 'zset' then
   local expires = tonumber(redis.call('ZSCORE', base, token) or 0)

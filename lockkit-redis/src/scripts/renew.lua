@@ -20,10 +20,10 @@ if seen.kind == 'string' and seen.token == token then
   return 1
 elseif seen.kind == 'hash' and seen.claims[token] then
   local claim = seen.claims[token]
-  ends = math.max(ends, claim.expires)
+  claim.expires = math.max(ends, claim.expires)
   redis.call('HSET', base, 't:' .. token,
-    digits(ends) .. ':' .. digits(claim.fence) .. ':' .. digits(claim.since) .. ':' .. claim.label)
-  keep_hash(ends)
+    digits(claim.expires) .. ':' .. digits(claim.fence) .. ':' .. digits(claim.since) .. ':' .. claim.label)
+  keep_hash(seen.claims)
   return 1
 elseif seen.kind == 'zset' then
   local expires = tonumber(redis.call('ZSCORE', base, token) or 0)

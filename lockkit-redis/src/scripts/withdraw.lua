@@ -19,6 +19,8 @@ elseif seen.kind == 'hash' then
     else
       redis.call('HDEL', base, 't:' .. token)
       redis.call('HINCRBY', base, 'o:' .. seen.owner, -1)
+      seen.claims[token] = nil
+      keep_hash(seen.claims)
     end
   end
 elseif seen.kind == 'zset' then
