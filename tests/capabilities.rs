@@ -8,9 +8,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use lockkit::backend::url::ConnectUrl;
-use lockkit::{
-    Capabilities, Consistency, DistributedLock, Fencing, LeaseKind, RedisLock, connect,
-};
+use lockkit::{Capabilities, Consistency, DistributedLock, Fencing, LeaseKind, RedisLock, connect};
 
 const MARKS: [&str; 2] = ["<!-- capabilities -->\n", "<!-- /capabilities -->\n"];
 

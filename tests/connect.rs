@@ -21,7 +21,10 @@ async fn memory_is_always_there() {
 #[tokio::test]
 async fn an_unknown_scheme_lists_the_known_ones() {
     let error = refused("nosuch://user:s3cret@host").await;
-    assert!(error.contains("`nosuch:`") && error.contains("`memory:`") && error.contains("`sqlite:`"), "{error}");
+    assert!(
+        error.contains("`nosuch:`") && error.contains("`memory:`") && error.contains("`sqlite:`"),
+        "{error}"
+    );
     assert!(!error.contains("s3cret") && !error.contains("host"), "{error}");
     assert!(refused("locks.db").await.contains("no scheme"));
 }
