@@ -102,9 +102,13 @@ impl Client {
             value: token.to_string().into(),
             ttl: PROBE,
             fence: true,
-            look: false,
+            look: true,
         };
-        self.store.exchange(keys.slot(), For::Background, &set, budget).await?;
+        let answers = self.store.exchange(keys.slot(), For::Background, &set, budget).await?;
+        // Of what is asked behind the claim: the time, and who holds it.
+        for answer in answers {
+            answer.extract_error().map_err(|error| Problem::new(&"the server", error))?;
+        }
         let free = Request::Script {
             script: &scripts::FREE,
             keys: vec![keys.base().to_vec()],

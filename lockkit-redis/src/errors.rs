@@ -164,6 +164,10 @@ fn by_code(error: &RedisError) -> (Class, &'static str) {
         {
             (Class::Permission, "refuses the user or the password")
         }
+        // What a script may not do, servers from 7.0 on say without a code of its own.
+        _ if says("user executing the script can't") => {
+            (Class::Permission, "denies the user what locks need")
+        }
         _ if says("DB index") => (Class::Configuration, "has no database of this number"),
         _ if says("max number of clients") => (Class::Unavailable, "has too many clients"),
         _ => (Class::Unavailable, "refuses"),
