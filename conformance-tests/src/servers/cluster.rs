@@ -219,9 +219,12 @@ impl Cluster {
     /// Makes a cluster of nodes that know nothing.
     fn introduce(&self) -> Result<()> {
         let share = SLOTS.div_ceil(PRIMARIES as u16);
+        // So that they need not find out who is first. A node takes that only while it knows no
+        // other one.
         for (i, node) in self.nodes.iter().enumerate() {
-            // So that they need not find out who is first.
             node.command(&["CLUSTER", "SET-CONFIG-EPOCH", &(i + 1).to_string()])?;
+        }
+        for (i, node) in self.nodes.iter().enumerate() {
             for other in &self.nodes[i + 1..] {
                 node.command(&["CLUSTER", "MEET", "127.0.0.1", &other.port().to_string()])?;
             }
