@@ -12,6 +12,7 @@ use super::ballot::{Asked, Ballot, Over, Owed};
 use super::debts::{Debt, Debts};
 use super::quorum::Quorum;
 use super::round::{Round, too_few};
+use super::site;
 use super::votes::{Vote, Votes};
 use crate::answer::{self, Answer};
 use crate::errors::{Failed, Problem};
@@ -82,19 +83,8 @@ impl QuorumContender {
     fn ask(&self, at: usize, round: u32, stage: Stage, budget: Duration) {
         let (site, ballot) = (Arc::clone(&self.quorum.sites[at]), Arc::clone(&self.ballot));
         let (key, mode, ttl) = (self.claim.key.clone(), self.claim.mode, self.claim.ttl);
-        let args = vec![
-            ballot.keys.channel(),
-            ballot.token.to_string().into_bytes(),
-            answer::mode_word(mode).into_bytes(),
-            millis(ttl).to_string().into_bytes(),
-            // A writer that waits leaves its intent, which keeps new readers back.
-            if stage == Stage::Wait { b"wait".to_vec() } else { b"try".to_vec() },
-            b"0".to_vec(),
-            b"string".to_vec(),
-            Vec::new(),
-            self.claim.label.as_deref().unwrap_or_default().as_bytes().to_vec(),
-            Vec::new(),
-        ];
+        let label = self.claim.label.as_deref().unwrap_or_default();
+        let args = site::ask(&ballot.keys, ballot.token, mode, ttl, stage, label);
         // Exchanges are polled inside the lock thread's runtime.
         tokio::spawn(async move {
             let answer = site.ask(&ballot.keys, args, budget).await;

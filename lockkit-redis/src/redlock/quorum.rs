@@ -48,11 +48,18 @@ impl Quorum {
         majority(self.sites.len())
     }
 
-    /// Asks each server about itself: enough must be there, no two may be the same one.
+    /// Asks each server about itself, and rehearses a claim there: enough must be there, all of
+    /// those must let us, and no two may be the same one.
     pub(crate) async fn ping(&self) -> Result<()> {
         let budget = self.core.op_timeout();
-        let mut round =
-            Round::new(&self.sites, |_, site| async move { site.introduce(budget).await });
+        let mut round = Round::new(&self.sites, |_, site| {
+            let prefix = self.prefix.clone();
+            async move {
+                let info = site.introduce(budget).await?;
+                site.rehearse(&prefix, budget).await?;
+                Ok(info)
+            }
+        });
         let mut failed = Vec::new();
         while let Some((at, answer)) = round.next().await {
             match answer {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockkit_core::BootInstant;
+use lockkit_core::{BootInstant, Mode, Stage, Token};
 use redis::Value;
 use redis::aio::PubSub;
 
@@ -16,7 +16,7 @@ use crate::answer;
 use crate::dangers::{self, Info};
 use crate::errors::{Failed, Problem};
 use crate::fleet::Fleet;
-use crate::keys::Keys;
+use crate::keys::{Keys, Prefix};
 use crate::node::Node;
 use crate::opener::{As, Opener};
 use crate::request::Request;
@@ -24,6 +24,7 @@ use crate::scripts::{self, Script};
 use crate::signal::Source;
 use crate::store::{For, Store};
 use crate::target::{Address, Servers};
+use crate::value::millis;
 
 /// One of the servers: its connections, and what it is still owed.
 #[derive(Debug)]
@@ -67,6 +68,19 @@ impl Site {
         }
         self.admitted.store(true, Ordering::Release);
         Ok(info)
+    }
+
+    /// Goes through what a claim needs, on a key of no lock, so that a missing right is found now
+    /// and not at the first release.
+    pub(super) async fn rehearse(&self, prefix: &Prefix, budget: Duration) -> Result<(), Failed> {
+        let token = Token::new();
+        let keys = Keys::probe(prefix, token);
+        let args = ask(&keys, token, Mode::Exclusive, PROBE, Stage::Try, "");
+        self.run(For::Background, &scripts::ASK, &keys, args, budget).await?;
+        let (base, channel) = (Arc::clone(keys.base()), keys.channel());
+        let free = Request::Free { base, token, channel };
+        self.send(For::Background, &keys, &free, budget).await?;
+        Ok(())
     }
 
     /// Two names of one server would be two votes of it.
@@ -190,6 +204,34 @@ impl Drop for Site {
     fn drop(&mut self) {
         self.debts.nudge();
     }
+}
+
+/// How long the key of a rehearsal stays if it is not taken away at once.
+const PROBE: Duration = Duration::from_secs(1);
+
+/// What the script that asks for a claim is given.
+pub(super) fn ask(
+    keys: &Keys,
+    token: Token,
+    mode: Mode,
+    ttl: Duration,
+    stage: Stage,
+    label: &str,
+) -> Vec<Vec<u8>> {
+    vec![
+        keys.channel(),
+        token.to_string().into_bytes(),
+        answer::mode_word(mode).into_bytes(),
+        millis(ttl).to_string().into_bytes(),
+        // A writer that waits leaves its intent, which keeps new readers back.
+        if stage == Stage::Wait { b"wait".to_vec() } else { b"try".to_vec() },
+        // No queue; strings; no owner.
+        b"0".to_vec(),
+        b"string".to_vec(),
+        Vec::new(),
+        label.as_bytes().to_vec(),
+        Vec::new(),
+    ]
 }
 
 #[async_trait]

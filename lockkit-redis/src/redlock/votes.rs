@@ -92,7 +92,11 @@ impl Votes {
 
     /// Whom most of those servers name that are busy.
     pub(super) fn holder(&self) -> Option<Holder> {
-        let (identity, _) = most_seen(self.holders().map(identity))?;
+        // Of equals, one whose token is known tells more.
+        let known = self.holders().filter(|holder| holder.token.is_some());
+        let (known, all) =
+            (most_seen(known.map(identity)), most_seen(self.holders().map(identity)));
+        let (identity, _) = known.filter(|(_, n)| all.is_none_or(|(_, m)| *n >= m)).or(all)?;
         let mut holder = self.holders().find(|holder| identity == self::identity(holder))?.clone();
         // Each server has counted for itself.
         holder.fence = None;

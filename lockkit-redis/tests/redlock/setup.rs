@@ -70,3 +70,15 @@ async fn permits_and_fences_are_refused() {
     let by_fence = client.force_release(&key, lockkit_core::Which::Fence(1)).await;
     assert!(!by_fence.unwrap_or(false));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_right_that_is_missing_on_one_server_is_found_when_connecting() {
+    let builder = Redis::builder().user("app on >word ~lockkit:* &lockkit:* +@all");
+    let nodes = Nodes::start_as(3, &builder).unwrap();
+    let client = lock(&format!("redlock://app:word@{}", nodes.hosts()));
+    client.ping().await.unwrap();
+    nodes[1].command(&["ACL", "SETUSER", "app", "-publish"]).unwrap();
+    let refused = client.ping().await.unwrap_err();
+    assert!(matches!(refused, Error::Permission(_)), "{refused}");
+    assert!(refused.to_string().contains(&nodes[1].address().to_string()), "{refused}");
+}
