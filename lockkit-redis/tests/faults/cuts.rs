@@ -84,3 +84,26 @@ async fn a_renewal_without_an_answer_loses_nothing() {
     }
     empty(&server).await;
 }
+
+/// RED-13. In one thread: in several, a request whose connection ends while its sender is stopped
+/// may be taken for one that never left, and is sent again.
+#[tokio::test]
+async fn a_release_without_an_answer_is_told_and_done() {
+    let behind = Behind::start();
+    let lock = behind.client(QUICK_POLLS);
+    warm(&lock).await;
+    for way in ways().take(TIMES as usize) {
+        behind.proxy.clear_rules();
+        let guard = grant(&lock, long(KEY)).await;
+        let hit = behind.proxy.rule(Rule::requests(digest("FREE")).act(way).times(1));
+        let first = guard.release().await;
+        assert_eq!(hit.count(), 1, "{way:?}");
+        let error = first.expect_err("nobody knows what became of it");
+        assert!(unavailable(&error), "{way:?}: {error}");
+        assert!(!guard.is_held());
+        guard.release().await.unwrap_or_else(|e| panic!("{way:?}: the second call: {e}"));
+        assert!(is_free(&behind.server, KEY), "{way:?}");
+    }
+    quiet(&lock).await;
+    empty(&behind.server).await;
+}

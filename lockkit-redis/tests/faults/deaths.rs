@@ -76,3 +76,36 @@ async fn a_release_that_the_server_died_on_is_told_and_done_later() {
         grant_free(&lock, long(KEY), "released").await.release().await.unwrap();
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_gets_in_when_the_server_has_forgotten_the_holder() {
+    let server = Redis::start().unwrap();
+    let (holder, lock) = (client(&server, ""), client(&server, ""));
+    let guard = grant(&holder, long(KEY).ttl(ms(6_000))).await;
+    let waiting = waiter(&lock, long(KEY));
+    listened(&server, 1).await;
+    let mut events = lock.core().events();
+    server.process().kill().unwrap();
+    // Its death is noticed before it ends.
+    event(&mut events, "an attempt in vain", |kind| matches!(kind, EventKind::Unavailable)).await;
+    server.process().start_again(Data::Emptied).unwrap();
+    let next = within(ms(2_000), "the waiter is in", waiting).await.unwrap();
+    assert!(next.fence() > guard.fence());
+    within(ms(4_000), "the holder is told", guard.lost()).await;
+    assert!(next.is_held() && has(&server, &next));
+}
+
+/// Behind a restart, too, somebody listens.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_listens_again_after_a_restart() {
+    let server = durable();
+    let (holder, lock) = (client(&server, ""), client(&server, ""));
+    let guard = grant(&holder, long(KEY)).await;
+    let waiting = waiter(&lock, long(KEY));
+    listened(&server, 1).await;
+    server.process().restart(Data::Kept).unwrap();
+    listened(&server, 1).await;
+    assert!(!waiting.is_finished());
+    guard.release().await.unwrap();
+    drop(within(POLL + AT_ONCE, "woken", waiting).await.unwrap());
+}

@@ -1,11 +1,15 @@
 //! Subscriptions that are cut, late, deaf or flooded.
 
-use conformance_tests::servers::{Action, Redis, Rule};
+use conformance_tests::servers::{Action, Cut, Redis, Rule};
 use tokio::task::JoinSet;
 
 use crate::*;
 
 const KEY: &str = "order:lock:1001";
+
+/// Within this, somebody was woken: it is half of the [`RARE_POLLS`]. (At once it is not, for all
+/// tests here share one lock thread, and one of them floods it.)
+const WOKEN: Duration = Duration::from_secs(4);
 
 fn numbered(n: usize) -> String {
     format!("order:lock:{n}")
@@ -83,7 +87,7 @@ async fn waits_that_end_before_they_listen_leave_nothing() {
     let waiting = waiter(&lock, long(&numbered(0)));
     listened(&behind.server, 1).await;
     guards.swap_remove(0).release().await.unwrap();
-    drop(within(AT_ONCE, "woken", waiting).await.unwrap());
+    drop(within(WOKEN, "woken", waiting).await.unwrap());
 }
 
 /// RED-26: the release is told before the server knows that somebody listens; or is known to
@@ -102,7 +106,7 @@ async fn a_release_before_the_subscription_is_confirmed_is_not_missed() {
         guard.release().await.unwrap();
         drop(within(PATIENCE, "the waiter is in", waiting).await.unwrap());
         let took = since.elapsed();
-        assert!(took < LATE + AT_ONCE, "in after {took:?}");
+        assert!(took < LATE + WOKEN, "in after {took:?}");
     }
 }
 
@@ -121,7 +125,7 @@ async fn a_subscriber_that_was_thrown_out_comes_again() {
     assert_eq!(connections(&server, "pubsub"), 1);
     assert!(!waiting.is_finished());
     guard.release().await.unwrap();
-    drop(within(AT_ONCE, "woken", waiting).await.unwrap());
+    drop(within(WOKEN, "woken", waiting).await.unwrap());
 }
 
 /// RED-38, and one connection for however many keys.
@@ -139,7 +143,7 @@ async fn all_of_five_hundred_are_woken_after_two_reconnects() {
     assert_eq!(connections(&server, "pubsub"), 1);
     ask(&server, &["CLIENT", "KILL", "TYPE", "pubsub"]);
     // Again, as soon as it is there and before it can be done.
-    eventually(AT_ONCE, "it is back", || connections(&server, "pubsub") > 0).await;
+    eventually(WOKEN, "it is back", || connections(&server, "pubsub") > 0).await;
     ask(&server, &["CLIENT", "KILL", "TYPE", "pubsub"]);
     let mut releases = JoinSet::new();
     for guard in guards {
@@ -212,4 +216,27 @@ async fn the_last_who_waits_turns_off_the_light() {
     listened(&server, 0).await;
     eventually(ms(3_000), "closed", || connections(&server, "pubsub") == 0).await;
     assert!(over.elapsed() < ms(2_000) + SLACK, "{:?}", over.elapsed());
+}
+
+/// What was told while nobody could listen is found out behind that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_while_the_subscriber_was_away_is_not_missed() {
+    let behind = Behind::start();
+    let (holder, lock) = (client(&behind.server, ""), behind.client(RARE_POLLS));
+    let guard = grant(&holder, long(KEY)).await;
+    // From now on the server knows the script, and one request is one attempt.
+    grant(&holder, long("warm").shared()).await.release().await.unwrap();
+    let asked = behind.proxy.rule(Rule::requests(digest("ASK")));
+    let waiting = waiter(&lock, long(KEY));
+    listened(&behind.server, 1).await;
+    // It asks once more behind that; and after an attempt in vain it would be deaf for a while.
+    eventually(PATIENCE, "it has asked", || asked.count() > 0).await;
+    settled(&behind.proxy).await;
+    behind.proxy.refuse();
+    behind.proxy.cut(Cut::Reset);
+    listened(&behind.server, 0).await;
+    guard.release().await.unwrap();
+    assert!(!waiting.is_finished());
+    behind.proxy.accept().unwrap();
+    drop(within(WOKEN, "the waiter is in", waiting).await.unwrap());
 }

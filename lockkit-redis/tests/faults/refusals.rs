@@ -1,6 +1,6 @@
 //! Servers that are full, loading, no primaries, or let nobody in.
 
-use conformance_tests::servers::Redis;
+use conformance_tests::servers::{Redis, Resp};
 use lockkit_core::LossReason;
 
 use crate::*;
@@ -164,4 +164,32 @@ impl MapGuard for (lockkit_core::Result<()>, Duration) {
     fn map_guard(self) -> (lockkit_core::Result<Guard>, Duration) {
         (Err(self.0.expect_err("let in")), self.1)
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_loads_its_data_is_waited_for() {
+    let server = Redis::builder()
+        .set("enable-debug-command", "yes")
+        .set("loading-process-events-interval-bytes", "1024")
+        .start()
+        .unwrap();
+    let lock = client(&server, "");
+    warm(&lock).await;
+    let fill = "for i = 1, 4000 do redis.call('SET', 'data' .. i, string.rep(i .. ',', 100)) end";
+    ask(&server, &["EVAL", fill, "0"]);
+    ask(&server, &["CONFIG", "SET", "key-load-delay", "1000"]);
+    let mut loading = server.connect().unwrap();
+    loading.send(&["DEBUG", "RELOAD"]).unwrap();
+    let mut direct = Resp::tcp(server.address()).unwrap();
+    eventually(PATIENCE, "it loads", || {
+        direct.call(&["PING"]).unwrap().text().starts_with("LOADING")
+    })
+    .await;
+    unavailable_because(&lock, &["Loading", "is loading its data"]).await;
+    let waiting = waiter(&lock, long(KEY));
+    eventually(AT_ONCE, "it waits", || lock.core().waiting() == 1).await;
+    assert!(direct.call(&["PING"]).unwrap().text().starts_with("LOADING"), "still");
+    direct.call(&["CONFIG", "SET", "key-load-delay", "0"]).unwrap().checked().unwrap();
+    loading.read().unwrap().checked().unwrap();
+    drop(within(AT_ONCE + POLL, "it has loaded", waiting).await.unwrap());
 }

@@ -59,3 +59,31 @@ async fn an_acquire_that_gave_up_before_its_answer_is_in_nobodys_way() {
     quiet(&lock).await;
     assert!(guard.is_held() && has(&behind.server, &guard));
 }
+
+/// At 20 ms the caller waits itself; at 60 and more the lock thread takes over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_works_at_any_distance() {
+    for each_way in [10, 40, 200] {
+        let behind = Behind::start();
+        behind.proxy.delay(Toward::Both, ms(each_way));
+        let (lock, other) = (behind.client(""), behind.client(""));
+        let trip = ms(2 * each_way);
+        // The first one opens the connection.
+        grant(&lock, long("warm")).await.release().await.unwrap();
+        let (guard, took) = timed(grant(&lock, long(KEY))).await;
+        assert!(took >= trip && took < 2 * trip + ms(100), "{each_way}: an acquire took {took:?}");
+        refused(&other, long(KEY), "held").await;
+        let (_, took) = timed(refused(&other, long(KEY), "held")).await;
+        assert!(took < 2 * trip + ms(100), "{each_way}: a try took {took:?}");
+        let waiting = waiter(&other, long(KEY));
+        listened(&behind.server, 1).await;
+        let (released, took) = timed(guard.release()).await;
+        released.unwrap();
+        assert!(took < 2 * trip + ms(100), "{each_way}: a release took {took:?}");
+        let limit = 4 * trip + POLL + AT_ONCE;
+        let next = within(limit, "handed over", waiting).await.unwrap();
+        assert!(next.fence() > guard.fence());
+        next.release().await.unwrap();
+        eventually(PATIENCE, "free", || is_free(&behind.server, KEY)).await;
+    }
+}
