@@ -176,15 +176,6 @@ async fn listened_to(server: &Redis, key: &str) {
     eventually(PATIENCE, "its channel is listened to", listens).await;
 }
 
-/// Waits until nothing has come through the proxy for a while.
-async fn settled(proxy: &Proxy) {
-    let mut frames = None;
-    while frames != Some(proxy.frames(Toward::Both)) {
-        frames = Some(proxy.frames(Toward::Both));
-        tokio::time::sleep(ms(40)).await;
-    }
-}
-
 /// The digest by which the server knows a script of lockkit.
 fn digest(name: &str) -> &'static str {
     let lines = include_str!("../src/scripts/digests.txt").lines();

@@ -17,6 +17,8 @@ mod one_client;
 mod setup;
 #[path = "redlock/split.rs"]
 mod split;
+#[path = "redlock/windows.rs"]
+mod windows;
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use conformance_tests::servers::{Action, Nodes, Proxy, Rule, Toward};
+use conformance_tests::servers::{Action, Nodes, Proxy, Redis, Rule, Toward};
 use lockkit_core::testing::lock_thread_tasks;
 use lockkit_core::url::ConnectUrl;
 use lockkit_core::{LockExt, Request};
@@ -50,26 +50,42 @@ async fn use_it(nodes: &Nodes, proxies: &[Proxy], client: &RedisLock) {
     client.try_acquire(request()).await.unwrap();
 }
 
+/// One server does not hear that it is to keep a claim no longer than that: it is told then, and
+/// until then there is nothing to do.
+async fn keep_it(nodes: &Nodes, _: &[Proxy], client: &RedisLock) {
+    let request = Request::new("kept").ttl(TTL).min_hold(TTL / 2).op_timeout(SOON / 10);
+    let guard = client.acquire(request).await.unwrap();
+    let has = |node: &Redis| node.command(&["EXISTS", "lockkit:kept"]).unwrap().number() == Some(1);
+    until(SOON, "all votes", || nodes.iter().all(has));
+    nodes[1].process().stop().unwrap();
+    guard.release().await.unwrap();
+    // Until that is given up.
+    tokio::time::sleep(SOON / 5).await;
+}
+
 /// What it takes at most: exchanges under way, subscriptions that end when they are idle.
 const SOON: Duration = Duration::from_secs(5);
+
+async fn ends(close: bool, used: impl AsyncFn(&Nodes, &[Proxy], &RedisLock)) {
+    let nodes = Nodes::start(3).unwrap();
+    let proxies: Vec<_> = nodes.iter().map(|node| Proxy::start(node.address()).unwrap()).collect();
+    let client = client(&proxies);
+    used(&nodes, &proxies, &client).await;
+    if close {
+        assert!(client.close(SOON).await);
+        until(SOON, "no tasks of a closed client", || lock_thread_tasks() == 0);
+    }
+    drop(client);
+    until(SOON, "no tasks of a client that is gone", || lock_thread_tasks() == 0);
+    for proxy in &proxies {
+        proxy.wait_until_open(0, SOON).unwrap();
+    }
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_left_of_a_client_that_is_closed_or_dropped() {
     for close in [true, false] {
-        let nodes = Nodes::start(3).unwrap();
-        let proxies: Vec<_> =
-            nodes.iter().map(|node| Proxy::start(node.address()).unwrap()).collect();
-        let client = client(&proxies);
-        use_it(&nodes, &proxies, &client).await;
-        if close {
-            assert!(client.close(SOON).await);
-            until(SOON, "no tasks of a closed client", || lock_thread_tasks() == 0);
-        }
-        drop(client);
-        until(SOON, "no tasks of a client that is gone", || lock_thread_tasks() == 0);
-        for proxy in &proxies {
-            proxy.wait_until_open(0, SOON).unwrap();
-        }
-        nodes[1].process().resume().unwrap();
+        ends(close, use_it).await;
+        ends(close, keep_it).await;
     }
 }

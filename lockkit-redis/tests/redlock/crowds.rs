@@ -30,6 +30,7 @@ async fn crowd(clients: &[RedisLock], time: Duration, ttl: Duration) -> (usize, 
     let (mut passes, mut longest) = (0, Duration::ZERO);
     for task in tasks {
         let (more, wait) = task.await.unwrap();
+        println!("{more} passes of one, which waited {wait:?} at most");
         passes += more;
         longest = longest.max(wait);
     }
