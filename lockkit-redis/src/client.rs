@@ -5,13 +5,12 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use lockkit_core::{BootInstant, Claim, Core, Holder, Key, Result, Token, Which};
-use redis::Value;
 use redis::aio::PubSub;
 
 use crate::answer;
 use crate::clock::ServerClock;
 use crate::dangers;
-use crate::errors::{Failed, Problem};
+use crate::errors::{Answered, Failed, Problem};
 use crate::keys::{Keys, Prefix};
 use crate::node::Node;
 use crate::opener::{As, Opener};
@@ -66,17 +65,16 @@ impl Client {
         }
     }
 
-    /// Runs a script for which nobody's own future is polled; its one answer.
+    /// Runs a script for which nobody's own future is polled.
     async fn run(
         &self,
         script: &'static Script,
         keys: &Keys,
         args: Vec<Vec<u8>>,
         budget: Duration,
-    ) -> Result<Value, Failed> {
+    ) -> Result<Answered, Failed> {
         let request = Request::Script { script, keys: keys.all().to_vec(), args };
-        let values = self.store.exchange(keys.slot(), For::Background, &request, budget).await?;
-        Ok(values.into_iter().next().unwrap_or(Value::Nil))
+        self.store.exchange(keys.slot(), For::Background, &request, budget).await
     }
 
     /// Goes once through all that a claim needs, so that a missing right is found now and not at
@@ -104,9 +102,9 @@ impl Client {
             fence: true,
             look: true,
         };
-        let answers = self.store.exchange(keys.slot(), For::Background, &set, budget).await?;
+        let set = self.store.exchange(keys.slot(), For::Background, &set, budget).await?;
         // Of what is asked behind the claim: the time, and who holds it.
-        for answer in answers {
+        for answer in set.values {
             answer.extract_error().map_err(|error| Problem::new(&"the server", error))?;
         }
         let free = Request::Script {
@@ -137,7 +135,8 @@ impl Client {
         let (keys, budget) = (self.keys(key), self.core.op_timeout());
         let mut tries = 0;
         loop {
-            let seen = answer::look(&self.run(&scripts::LOOK, &keys, Vec::new(), budget).await?)?;
+            let seen = self.run(&scripts::LOOK, &keys, Vec::new(), budget).await?;
+            let seen = answer::look(&seen.first())?;
             // A claim of ours gets its fence written a moment after its grant.
             let early = seen.as_ref().is_some_and(|holder| {
                 let young = |held: Duration| held < crate::notes::AFTER * 4;
@@ -166,9 +165,17 @@ impl Client {
             vec![keys.channel(), how.into(), value.clone().into(), redisson]
         };
         for _ in 0..=FENCE_TRIES {
-            let answer = self.run(&scripts::FORCE, &keys, args(), budget).await?;
+            let answered = self.run(&scripts::FORCE, &keys, args(), budget).await?;
+            let (sent_twice, answer) = (answered.sent_twice, answered.first());
             if answer::number(Some(&answer))? != FENCE_UNKNOWN {
-                return answer::done(&answer);
+                let done = answer::done(&answer)?;
+                if sent_twice && !done {
+                    return Err(lockkit_core::Error::unavailable(format!(
+                        "the connection broke while `{key}` was freed: whoever was meant does not \
+                         hold it now, and perhaps did not before"
+                    )));
+                }
+                return Ok(done);
             }
             tokio::time::sleep(crate::notes::AFTER).await;
         }

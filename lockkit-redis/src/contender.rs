@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 
 use crate::answer::{self, Answer};
 use crate::client::Client;
-use crate::errors::Failed;
+use crate::errors::{Answered, Failed};
 use crate::keys::Keys;
 use crate::notes::Note;
 use crate::request::Request;
@@ -62,16 +62,17 @@ impl RedisContender {
         who: Sender,
         request: &Request,
         budget: Duration,
-    ) -> Result<Vec<Value>, Failed> {
+    ) -> Result<Answered, Failed> {
         let who = match who {
             Sender::Caller => For::Caller(self.home.as_ref()),
             Sender::Watchdog => For::Renewal,
             Sender::Background => For::Background,
         };
         let result = self.client.store.exchange(self.keys.slot(), who, request, budget).await;
-        if let Err(failed) = &result {
-            self.untidy |= failed.may_have_effect;
-        }
+        self.untidy |= match &result {
+            Ok(answered) => answered.sent_twice,
+            Err(failed) => failed.may_have_effect,
+        };
         result
     }
 
@@ -83,8 +84,7 @@ impl RedisContender {
         budget: Duration,
     ) -> Result<Value> {
         let request = Request::Script { script, keys: self.keys.all().to_vec(), args };
-        let values = self.send(who, &request, budget).await?;
-        Ok(values.into_iter().next().unwrap_or(Value::Nil))
+        Ok(self.send(who, &request, budget).await?.first())
     }
 
     /// Renews a claim that lies in one key by naming that key only, where that can matter; `None`
@@ -102,7 +102,7 @@ impl RedisContender {
         let (script, keys) = (&*scripts::RENEW, vec![self.keys.base().to_vec()]);
         let request = Request::Script { script, keys, args: args.to_vec() };
         match self.send(Sender::Watchdog, &request, budget).await {
-            Ok(values) => Ok(values.into_iter().next()),
+            Ok(answered) => Ok(answered.values.into_iter().next()),
             // Perhaps others are in by now, who take several keys.
             Err(failed) if !failed.may_have_effect => Ok(None),
             Err(failed) => Err(failed.into()),
@@ -129,8 +129,12 @@ impl RedisContender {
         };
         let sent = BootInstant::now();
         let request = self.replicated(request, budget);
-        let values = self.send(Sender::Caller, &request, budget).await?;
+        let Answered { values, sent_twice } = self.send(Sender::Caller, &request, budget).await?;
         self.count_replicas(&values);
+        if sent_twice && !matches!(values.first(), Some(Value::Okay)) {
+            // It may be this very claim that is there.
+            return Ok(None);
+        }
         if matches!(values.first(), Some(Value::Okay)) {
             let fence = values.get(1).filter(|_| fences).map(answer::time).transpose()?;
             return Ok(Some(self.granted(fence, sent)));
@@ -182,7 +186,7 @@ impl RedisContender {
         let request = Request::Script { script: &scripts::ASK, keys, args };
         let request = self.replicated(request, budget);
         let sent = BootInstant::now();
-        let values = self.send(who, &request, budget).await?;
+        let values = self.send(who, &request, budget).await?.values;
         self.count_replicas(&values);
         let answer = values.into_iter().next().unwrap_or(Value::Nil);
         match answer::attempt(&self.claim.key, self.claim.mode, &answer)? {
@@ -324,9 +328,17 @@ impl Contender for RedisContender {
         } else {
             self.full_release()
         };
-        let values = self.send(Sender::Caller, &request, budget).await?;
-        let answer = values.into_iter().next().unwrap_or(Value::Nil);
-        Ok(if answer::done(&answer)? { Released::Freed } else { Released::NotFound })
+        let answered = self.send(Sender::Caller, &request, budget).await?;
+        let sent_twice = answered.sent_twice;
+        match answer::done(&answered.first())? {
+            true => Ok(Released::Freed),
+            // It may have freed the claim the first time.
+            false if sent_twice => Err(Error::unavailable(
+                "the connection broke while the claim was released; it is free now, but may have \
+                 been lost before",
+            )),
+            false => Ok(Released::NotFound),
+        }
     }
 
     async fn linger(&mut self, rest: Duration, budget: Duration) -> Result<Option<Released>> {

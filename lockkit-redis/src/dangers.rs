@@ -34,11 +34,11 @@ impl Info {
 pub(crate) async fn ask(node: &Arc<Node>, budget: Duration) -> Result<Option<Info>, Failed> {
     let line = node.line(Lane::Work);
     let answer = tokio::time::timeout(budget, line.send(vec![redis::cmd("INFO")])).await;
-    let values = answer.unwrap_or_else(|_| {
+    let answered = answer.unwrap_or_else(|_| {
         let text = format!("{} did not answer within {budget:?}", node.address());
         Err(Failed::unanswered(Problem::unavailable(text)))
     })?;
-    match values.first() {
+    match answered.values.first() {
         Some(value) => Ok(answer::text(value).ok().map(|text| Info::parse(&text))),
         None => Ok(None),
     }

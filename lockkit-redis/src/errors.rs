@@ -3,7 +3,7 @@
 use std::fmt;
 
 use lockkit_core::Error;
-use redis::{ErrorKind, RedisError, ServerErrorKind};
+use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 
 /// What went wrong, in a form that several callers can be told.
 #[derive(Debug, Clone)]
@@ -174,6 +174,22 @@ fn by_code(error: &RedisError) -> (Class, &'static str) {
     }
 }
 
+/// The answers to a request.
+#[derive(Debug, Clone)]
+pub(crate) struct Answered {
+    pub(crate) values: Vec<Value>,
+    /// Whether it was sent once more because nothing was heard of the first time, which may have
+    /// had its effect, or may have it yet.
+    pub(crate) sent_twice: bool,
+}
+
+impl Answered {
+    /// The answer to a request of one command.
+    pub(crate) fn first(self) -> Value {
+        self.values.into_iter().next().unwrap_or(Value::Nil)
+    }
+}
+
 /// A request that brought no answer.
 #[derive(Debug, Clone)]
 pub(crate) struct Failed {
@@ -189,6 +205,11 @@ impl Failed {
 
     pub(crate) fn unanswered(problem: Problem) -> Self {
         Self { problem, may_have_effect: true }
+    }
+
+    /// The same, of a request that was perhaps sent once before.
+    pub(crate) fn after(self, sent_before: bool) -> Self {
+        Self { may_have_effect: self.may_have_effect || sent_before, ..self }
     }
 
     /// The same, with the name of the server that it is about.

@@ -13,10 +13,10 @@ use std::task::{Context, Poll, Waker};
 use futures_util::future::BoxFuture;
 use redis::{Cmd, Value};
 
-use crate::errors::Failed;
+use crate::errors::{Answered, Failed};
 
 /// Sends commands; one answer each.
-pub(crate) type Send = BoxFuture<'static, Result<Vec<Value>, Failed>>;
+pub(crate) type Send = BoxFuture<'static, Result<Answered, Failed>>;
 
 /// Where requests of one connection come together.
 #[derive(Debug, Default)]
@@ -41,7 +41,7 @@ enum State {
     /// Sent; who waits for answers, and where those begin.
     Sent { sending: Send, waiting: Vec<Option<Waker>>, starts: Vec<usize> },
     /// Answered; each takes its own answers out.
-    Done { result: Result<Vec<Value>, Failed>, starts: Vec<usize> },
+    Done { result: Result<Answered, Failed>, starts: Vec<usize> },
 }
 
 impl Gather {
@@ -94,7 +94,7 @@ impl<'a> Gathered<'a> {
     pub(crate) async fn answers(
         mut self,
         send: impl Fn(Vec<Cmd>) -> Send,
-    ) -> Result<Vec<Value>, Failed> {
+    ) -> Result<Answered, Failed> {
         std::future::poll_fn(|cx| self.poll(cx, &send)).await
     }
 
@@ -102,7 +102,7 @@ impl<'a> Gathered<'a> {
         &mut self,
         cx: &mut Context<'_>,
         send: &impl Fn(Vec<Cmd>) -> Send,
-    ) -> Poll<Result<Vec<Value>, Failed>> {
+    ) -> Poll<Result<Answered, Failed>> {
         if !std::mem::replace(&mut self.stepped, true) {
             cx.waker().wake_by_ref();
             return Poll::Pending;
@@ -136,7 +136,7 @@ impl Batch {
         count: usize,
         cx: &mut Context<'_>,
         send: &impl Fn(Vec<Cmd>) -> Send,
-    ) -> Poll<Result<Vec<Value>, Failed>> {
+    ) -> Poll<Result<Answered, Failed>> {
         let mut state = lock(&self.0);
         if let State::Open { requests, .. } = &mut *state {
             *state = State::sent(std::mem::take(requests), send);
@@ -152,15 +152,18 @@ impl Batch {
             *state = State::Done { result, starts: std::mem::take(starts) };
         }
         let answers = match &mut *state {
-            State::Done { result: Ok(values), starts } => {
+            State::Done { result: Ok(Answered { values, sent_twice }), starts } => {
                 let from = starts[at].min(values.len());
                 let to = (from + count).min(values.len());
                 let own = values[from..to].iter_mut();
-                Ok(own.map(|value| std::mem::replace(value, Value::Nil)).collect())
+                let values = own.map(|value| std::mem::replace(value, Value::Nil)).collect();
+                Ok(Answered { values, sent_twice: *sent_twice })
             }
             State::Done { result: Err(failed), .. } => Err(failed.clone()),
             // Not reachable: it was sent above.
-            State::Open { .. } | State::Sent { .. } => Ok(Vec::new()),
+            State::Open { .. } | State::Sent { .. } => {
+                Ok(Answered { values: Vec::new(), sent_twice: false })
+            }
         };
         drop(state);
         woken.into_iter().flatten().for_each(Waker::wake);

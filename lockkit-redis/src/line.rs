@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, RedisError, Value};
+use redis::Cmd;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use crate::errors::{Failed, Problem};
+use crate::errors::{Answered, Failed, Problem};
 use crate::gather::Gather;
 use crate::opener::{As, Opener};
 use crate::target::Address;
@@ -60,7 +60,7 @@ impl Line {
     ///
     /// When all whose commands left together have dropped this, the connection counts as broken:
     /// nobody here gives up an exchange for another reason than that its time is over.
-    pub(crate) async fn send(self: &Arc<Self>, commands: Vec<Cmd>) -> Result<Vec<Value>, Failed> {
+    pub(crate) async fn send(self: &Arc<Self>, commands: Vec<Cmd>) -> Result<Answered, Failed> {
         let send = |all| {
             let line = Arc::clone(self);
             async move { line.send_now(all).await }.boxed()
@@ -68,17 +68,23 @@ impl Line {
         self.gather.add(commands).answers(send).await
     }
 
-    async fn send_now(self: Arc<Self>, commands: Vec<Cmd>) -> Result<Vec<Value>, Failed> {
+    /// A connection that the server closed while it was idle is replaced without a word: what
+    /// fails at once is sent once more. Nearly always nothing was sent the first time, but when
+    /// the connection broke in this very moment, that cannot be told.
+    async fn send_now(self: Arc<Self>, commands: Vec<Cmd>) -> Result<Answered, Failed> {
         let count = commands.len();
         let mut pipeline = redis::Pipeline::with_capacity(count);
         for command in commands {
             pipeline.add_command(command);
         }
-        let mut again = true;
+        let mut sent_twice = false;
         loop {
             let (mut connection, generation) = match self.open_connection() {
                 Some(open) => open,
-                None => self.connect().await.map_err(Failed::never_sent)?,
+                None => {
+                    let connected = self.connect().await;
+                    connected.map_err(|p| Failed::never_sent(p).after(sent_twice))?
+                }
             };
             let mut broken = Broken { line: &self, generation, disarmed: false };
             let sending = pin!(connection.send_packed_commands(&pipeline, 0, count));
@@ -86,21 +92,15 @@ impl Line {
             let error = match result {
                 Ok(values) => {
                     broken.disarmed = true;
-                    return Ok(values);
+                    return Ok(Answered { values, sent_twice });
                 }
                 Err(error) => error,
             };
             drop(broken);
-            // The server closed it while it was idle: nothing was sent.
-            if !(at_once && std::mem::take(&mut again)) {
-                return Err(self.failed(error, at_once));
+            if !at_once || std::mem::replace(&mut sent_twice, true) {
+                return Err(Failed::unanswered(Problem::new(&self.address, error)));
             }
         }
-    }
-
-    fn failed(&self, error: RedisError, at_once: bool) -> Failed {
-        let problem = Problem::new(&self.address, error);
-        if at_once { Failed::never_sent(problem) } else { Failed::unanswered(problem) }
     }
 
     fn open_connection(&self) -> Option<(MultiplexedConnection, u64)> {
@@ -226,8 +226,7 @@ impl Drop for Broken<'_> {
     }
 }
 
-/// The result, and whether it was there at the first poll: a request that fails at once was not
-/// sent, because the connection was closed already.
+/// The result, and whether it was there at the first poll.
 async fn noting_the_first_poll<T>(mut future: Pin<&mut impl Future<Output = T>>) -> (T, bool) {
     let mut first = true;
     poll_fn(|cx| {

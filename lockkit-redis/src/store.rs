@@ -13,7 +13,7 @@ use redis::{RedisError, ServerErrorKind, Value};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-use crate::errors::{Failed, Problem};
+use crate::errors::{Answered, Failed, Problem};
 use crate::fleet::Fleet;
 use crate::node::{Lane, Node};
 use crate::notes::Notes;
@@ -62,7 +62,7 @@ impl Store {
         who: For<'_>,
         request: &Request,
         budget: Duration,
-    ) -> Result<Vec<Value>, Failed> {
+    ) -> Result<Answered, Failed> {
         let result = self.open_exchange(slot, who, request, budget).await;
         if self.is_closed() {
             // Clean-up behind the client's end: nothing stays open for it.
@@ -87,7 +87,7 @@ impl Store {
         who: For<'_>,
         request: &Request,
         budget: Duration,
-    ) -> Result<Vec<Value>, Failed> {
+    ) -> Result<Answered, Failed> {
         // What callers do not drive themselves is boxed: their requests need not carry the room.
         let lane = match who {
             _ if matches!(request, Request::Replicated { .. }) => {
@@ -112,7 +112,7 @@ impl Store {
     }
 
     /// Sends a request on a connection of which it may keep everybody else away.
-    async fn call_slowly(&self, slot: u16, request: &Request) -> Result<Vec<Value>, Failed> {
+    async fn call_slowly(&self, slot: u16, request: &Request) -> Result<Answered, Failed> {
         let turn = self.slow.turn().await;
         self.call(slot, Lane::Slow(turn.at), request).await
     }
@@ -122,12 +122,15 @@ impl Store {
         slot: u16,
         lane: Lane<'_>,
         request: &Request,
-    ) -> Result<Vec<Value>, Failed> {
+    ) -> Result<Answered, Failed> {
         let mut node = self.fleet.node(slot).await.map_err(Failed::never_sent)?;
-        let (mut form, mut redirects) = (Form::default(), 0);
+        let (mut form, mut redirects, mut sent_twice) = (Form::default(), 0, false);
         loop {
             let mut doubt = Doubt { fleet: &self.fleet, node: &node, dispelled: false };
-            let mut values = node.line(lane).send(request.commands(form)).await?;
+            let answered = node.line(lane).send(request.commands(form)).await;
+            let Answered { mut values, sent_twice: again } =
+                answered.map_err(|failed| failed.after(sent_twice))?;
+            sent_twice |= again;
             doubt.dispelled = true;
             drop(doubt);
             if form.asking {
@@ -140,7 +143,7 @@ impl Store {
                         format!("{} answered when it was no primary any more", node.address());
                     return Err(Failed::unanswered(Problem::unavailable(text)));
                 }
-                Some(_) => return Ok(values),
+                Some(_) => return Ok(Answered { values, sent_twice }),
                 None => {
                     let text = format!("{} answered with nothing", node.address());
                     return Err(Failed::unanswered(Problem::unavailable(text)));
@@ -161,7 +164,7 @@ impl Store {
                 None => {
                     let problem = Problem::new(node.address(), RedisError::from(refusal));
                     // It was refused, and that is an answer.
-                    return Err(Failed::never_sent(problem));
+                    return Err(Failed::never_sent(problem).after(sent_twice));
                 }
             }
         }
@@ -183,7 +186,7 @@ impl Drop for Doubt<'_> {
     }
 }
 
-type Answers = Result<Vec<Value>, Failed>;
+type Answers = Result<Answered, Failed>;
 
 /// The lock thread goes on with what a caller began. Either the server is slow, or the runtime
 /// that should drive the connection is blocked or gone.

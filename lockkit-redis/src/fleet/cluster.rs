@@ -406,7 +406,7 @@ impl Survey {
         let answers = answers.map_err(|_| {
             Problem::unavailable(format!("{who} did not answer within {:?}", self.limit))
         })?;
-        let answers = answers.map_err(|failed| failed.problem)?;
+        let answers = answers.map_err(|failed| failed.problem)?.values;
         if let Some(redis::Value::ServerError(error)) = answers.first() {
             let error = RedisError::from(error.clone());
             return Err(if error.to_string().contains("cluster support disabled") {

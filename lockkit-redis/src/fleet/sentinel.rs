@@ -350,7 +350,7 @@ impl Round {
     }
 
     async fn ask(&self, (address, line): &(Address, Arc<Line>)) -> Result<Named, Problem> {
-        let answers = line.send(named::questions(&self.master)).await;
-        named::read(address, &self.master, &answers.map_err(|failed| failed.problem)?)
+        let answered = line.send(named::questions(&self.master)).await;
+        named::read(address, &self.master, &answered.map_err(|failed| failed.problem)?.values)
     }
 }

@@ -213,11 +213,19 @@ impl Ballot {
     }
 
     /// What a server answered in `round`; whether it has to take the claim back again.
-    pub(super) fn answered(&self, at: usize, round: u32, answer: Asked) -> Option<Owed> {
+    /// `sent_twice`: the request may take effect once more.
+    pub(super) fn answered(
+        &self,
+        at: usize,
+        round: u32,
+        answer: Asked,
+        sent_twice: bool,
+    ) -> Option<Owed> {
         let mut state = self.state();
         let (current, lost, last, over) = (state.round, state.lost, state.last, state.over);
         let paper = &mut state.papers[at];
         paper.open = None;
+        paper.doubts += u32::from(sent_twice);
         let vote = match answer {
             Asked::Answered(vote) => {
                 paper.trouble = None;
@@ -308,6 +316,9 @@ impl Ballot {
         let over = state.over;
         let paper = &mut state.papers[at];
         if paper.back == Back::UnderWay {
+            // What stood, and is not there now, was freed by an earlier request without an answer:
+            // that it was lost before is less likely, and its holder would know by its deadline.
+            let freed = freed || (paper.stands && paper.spoilt);
             paper.back = Back::Done { freed: freed && over.is_some() };
             paper.stands = false;
         }

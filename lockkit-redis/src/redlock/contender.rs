@@ -87,9 +87,10 @@ impl QuorumContender {
         let args = site::ask(&ballot.keys, ballot.token, mode, ttl, stage, label);
         // Exchanges are polled inside the lock thread's runtime.
         tokio::spawn(async move {
-            let answer = site.ask(&ballot.keys, args, budget).await;
-            let asked = match answer {
-                Ok(answer) => match answer::attempt(&key, mode, &answer) {
+            let answered = site.ask(&ballot.keys, args, budget).await;
+            let sent_twice = answered.as_ref().is_ok_and(|answered| answered.sent_twice);
+            let asked = match answered {
+                Ok(answered) => match answer::attempt(&key, mode, &answered.first()) {
                     Ok(Answer::Granted { .. }) => Asked::Answered(Vote::Granted),
                     Ok(Answer::Busy { holder, free_in }) => {
                         Asked::Answered(Vote::Busy { holder, free_in })
@@ -102,7 +103,7 @@ impl QuorumContender {
                 Err(Failed { problem, may_have_effect: true }) => Asked::Unanswered(problem),
                 Err(Failed { problem, .. }) => Asked::Unsent(problem),
             };
-            if let Some(owed) = ballot.answered(at, round, asked) {
+            if let Some(owed) = ballot.answered(at, round, asked, sent_twice) {
                 site.settle(&ballot, owed, ttl, budget);
             }
         });

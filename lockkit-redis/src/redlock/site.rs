@@ -14,7 +14,7 @@ use super::ballot::{Ballot, Owed};
 use super::debts::{Debt, Debts};
 use crate::answer;
 use crate::dangers::{self, Info};
-use crate::errors::{Failed, Problem};
+use crate::errors::{Answered, Failed, Problem};
 use crate::fleet::Fleet;
 use crate::keys::{Keys, Prefix};
 use crate::node::Node;
@@ -109,7 +109,7 @@ impl Site {
         budget: Duration,
     ) -> Result<Value, Failed> {
         let request = Request::Script { script, keys: keys.all().to_vec(), args };
-        self.send(who, keys, &request, budget).await
+        Ok(self.send(who, keys, &request, budget).await?.first())
     }
 
     /// Runs a script that answers with yes or no.
@@ -131,11 +131,10 @@ impl Site {
         keys: &Keys,
         request: &Request,
         budget: Duration,
-    ) -> Result<Value, Failed> {
-        let answer = self.store.exchange(keys.slot(), who, request, budget).await;
-        self.debts.note(answer.is_ok());
-        let values = answer.map_err(|failed| failed.at(&self.address))?;
-        Ok(values.into_iter().next().unwrap_or(Value::Nil))
+    ) -> Result<Answered, Failed> {
+        let answered = self.store.exchange(keys.slot(), who, request, budget).await;
+        self.debts.note(answered.is_ok());
+        answered.map_err(|failed| failed.at(&self.address))
     }
 
     /// Asks for a claim, once it is known that the server may vote: that is asked at its first use.
@@ -144,13 +143,15 @@ impl Site {
         keys: &Keys,
         args: Vec<Vec<u8>>,
         budget: Duration,
-    ) -> Result<Value, Failed> {
+    ) -> Result<Answered, Failed> {
         if !self.admitted.load(Ordering::Acquire) {
             let introduced = self.introduce(budget).await;
             // Nothing was asked for yet.
             introduced.map_err(|failed| Failed::never_sent(failed.at(&self.address).problem))?;
         }
-        self.run(For::Background, &scripts::ASK, keys, args, budget).await
+        let keys_of_it = keys.all().to_vec();
+        let request = Request::Script { script: &scripts::ASK, keys: keys_of_it, args };
+        self.send(For::Background, keys, &request, budget).await
     }
 
     /// Takes a claim back; whether it was there.
@@ -169,8 +170,16 @@ impl Site {
         } else {
             Request::Free { base: Arc::clone(keys.base()), token, channel }
         };
-        let answer = self.send(For::Background, keys, &request, budget).await?;
-        answer::done(&answer).map_err(|error| Failed::unanswered(Problem::of(&error)))
+        let answered = self.send(For::Background, keys, &request, budget).await?;
+        let sent_twice = answered.sent_twice;
+        match answer::done(&answered.first()) {
+            Ok(false) if sent_twice => {
+                let text = format!("the connection to {} broke", self.address);
+                Err(Failed::unanswered(Problem::unavailable(text)))
+            }
+            Ok(freed) => Ok(freed),
+            Err(error) => Err(Failed::unanswered(Problem::of(&error))),
+        }
     }
 
     /// Has a claim taken back: at once, and if that fails, later. Called inside the lock thread's

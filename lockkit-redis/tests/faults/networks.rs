@@ -71,6 +71,10 @@ async fn a_connection_that_ended_while_idle_is_replaced_without_a_word() {
     let lock = behind.client("");
     for round in 0..10 {
         let guard = grant_free(&lock, long(KEY), "free").await;
+        // The last that it sends for a long time.
+        let noted = format!(":f:{}:", guard.fence().unwrap());
+        eventually(PATIENCE, "its fence is noted", || at(&behind.server, KEY).contains(&noted))
+            .await;
         let cuts = [Cut::Finish, Cut::Reset];
         match round {
             0..5 => drop(ask(&behind.server, &["CLIENT", "KILL", "TYPE", "normal"])),
