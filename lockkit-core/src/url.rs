@@ -23,9 +23,9 @@ impl ConnectUrl {
     /// Takes `url` apart.
     ///
     /// # Errors
-    /// [`Error::Configuration`] if there is no scheme, if the URL holds a raw `#` (write `%23`),
-    /// if a percent sign is not followed by two hexadecimal digits, or if a parameter is named
-    /// twice.
+    /// [`Error::Configuration`] if there is no scheme, if the URL holds a raw `#` (write `%23`) or
+    /// seems to hold a raw `?` in its password (`%3F`), if a percent sign is not followed by two
+    /// hexadecimal digits, if a parameter's name is no word, or if one is named twice.
     pub fn parse(url: &str) -> Result<Self> {
         let Some((scheme, rest)) = url.split_once(':') else {
             return Err(Error::configuration(
@@ -43,6 +43,12 @@ impl ConnectUrl {
             return Err(Error::configuration("the URL holds a raw `#`; write it as `%23`"));
         }
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        if rest.starts_with("//") && !rest.contains('@') && query.contains('@') {
+            return Err(Error::configuration(
+                "the URL has an `@` behind its `?`; write a `?` in a password as `%3F`, and an `@` \
+                 in a parameter as `%40`",
+            ));
+        }
         Ok(Self {
             scheme: scheme.to_ascii_lowercase(),
             rest: rest.to_owned(),
@@ -108,11 +114,15 @@ impl Params {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let name = decode("a parameter's name", name)?;
             let value = decode("a parameter's value", value)?;
+            // Anything else may be the rest of a password with a raw `?` or `&` in it.
+            if !name.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c)) {
+                return Err(Error::configuration(
+                    "what stands behind the `?` of the URL is no `name=value`; in a password or a \
+                     value, write a `?` as `%3F` and an `&` as `%26`",
+                ));
+            }
             if given.iter().any(|(n, _)| *n == name) {
-                return Err(Error::configuration(format!(
-                    "the parameter `{}` is given twice",
-                    name.escape_debug()
-                )));
+                return Err(Error::configuration(format!("the parameter `{name}` is given twice")));
             }
             given.push((name, value));
         }
@@ -213,7 +223,7 @@ impl Params {
         let known: Vec<_> = self.known.iter().map(|name| format!("`{name}`")).collect();
         Err(Error::configuration(format!(
             "`{backend}:` has no parameter `{}`; it knows {}",
-            name.escape_debug(),
+            name,
             if known.is_empty() { "none".to_owned() } else { known.join(", ") }
         )))
     }
@@ -255,9 +265,14 @@ mod tests {
             ("redis://:pw#1@h", "%23"),
             ("sqlite:x?a=%zz", "%25"),
             ("sqlite:x?a=1&a=2", "given twice"),
+            ("redis://u:12?secret@h/0", "%3F"),
+            ("redis://u:12?secret=@h/0", "%3F"),
+            ("redis://u:12&se?cret%40h/0", "%3F"),
+            ("sqlite:x?a b=1", "%26"),
         ] {
             let error = ConnectUrl::parse(url).unwrap_err().to_string();
             assert!(error.contains(hint), "{url}: {error}");
+            assert!(!error.contains("cret"), "{url}: {error}");
         }
     }
 

@@ -19,6 +19,7 @@ use crate::request::Request;
 use crate::scripts::{self, Script};
 use crate::signal::{Signal, Source};
 use crate::store::{For, Store};
+use crate::value::millis;
 
 /// What the claims of one client share.
 #[derive(Debug)]
@@ -113,6 +114,35 @@ impl Client {
             args: vec![token.to_string().into(), keys.channel()],
         };
         self.store.exchange(keys.slot(), For::Background, &free, budget).await?;
+        if self.options.layout == Layout::Hash {
+            self.probe_hash(budget).await?;
+        }
+        Ok(())
+    }
+
+    /// Releases of hashes are told on Redisson's channel too, which does not begin with the prefix.
+    async fn probe_hash(&self, budget: Duration) -> Result<()> {
+        let token = Token::new();
+        let keys = Keys::probe(&self.prefix, token);
+        let (channel, redisson) = (keys.channel(), self.redisson_channel(&keys));
+        let text = |text: &str| text.as_bytes().to_vec();
+        let token = text(&token.to_string());
+        let (ttl, none) = (text(&millis(PROBE).to_string()), Vec::new);
+        let ask = vec![
+            channel.clone(),
+            token.clone(),
+            text("x"),
+            ttl,
+            text("try"),
+            text("0"),
+            text("hash"),
+            none(),
+            none(),
+            redisson.clone(),
+        ];
+        self.run(&scripts::ASK, &keys, ask, budget).await?;
+        let withdraw = vec![channel, token, text("0"), redisson, text("x")];
+        self.run(&scripts::WITHDRAW, &keys, withdraw, budget).await?;
         Ok(())
     }
 

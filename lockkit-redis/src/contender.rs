@@ -191,7 +191,14 @@ impl RedisContender {
         let answer = values.into_iter().next().unwrap_or(Value::Nil);
         match answer::attempt(&self.claim.key, self.claim.mode, &answer)? {
             Answer::Granted { fence } => Ok(self.granted(Some(fence).filter(|_| fences), sent)),
-            Answer::Busy { holder, free_in } => Ok(Attempt::Busy { wake, holder, free_in }),
+            Answer::Busy { holder, mut free_in } => {
+                if fair {
+                    // Each question keeps its place for as long again.
+                    let often = value::place_stands(self.claim.ttl) / 3;
+                    free_in = Some(free_in.map_or(often, |free_in| free_in.min(often)));
+                }
+                Ok(Attempt::Busy { wake, holder, free_in })
+            }
         }
     }
 

@@ -165,7 +165,7 @@ fn by_code(error: &RedisError) -> (Class, &'static str) {
             (Class::Permission, "refuses the user or the password")
         }
         // What a script may not do, servers from 7.0 on say without a code of its own.
-        _ if says("user executing the script can't") => {
+        _ if says("user executing the script can't") || says("this user has no permissions") => {
             (Class::Permission, "denies the user what locks need")
         }
         _ if says("DB index") => (Class::Configuration, "has no database of this number"),

@@ -117,12 +117,7 @@ impl Store {
         self.call(slot, Lane::Slow(turn.at), request).await
     }
 
-    async fn call(
-        &self,
-        slot: u16,
-        lane: Lane<'_>,
-        request: &Request,
-    ) -> Result<Answered, Failed> {
+    async fn call(&self, slot: u16, lane: Lane<'_>, request: &Request) -> Result<Answered, Failed> {
         let mut node = self.fleet.node(slot).await.map_err(Failed::never_sent)?;
         let (mut form, mut redirects, mut sent_twice) = (Form::default(), 0, false);
         loop {

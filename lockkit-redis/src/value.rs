@@ -49,6 +49,11 @@ pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1)
 }
 
+/// For how long a place in the queue stands that is not asked for again; `ask.lua` has the same.
+pub(crate) fn place_stands(ttl: Duration) -> Duration {
+    ttl.clamp(Duration::from_millis(600), Duration::from_secs(2))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

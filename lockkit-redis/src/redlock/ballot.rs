@@ -165,6 +165,15 @@ impl Ballot {
         self.state().papers.iter().any(|p| p.spoilt && matches!(p.back, Back::Done { .. }))
     }
 
+    /// Whether the vote of a server stays until the claim is over. It does not where a request to
+    /// take it back is under way, or will be sent as soon as an old question is answered.
+    pub(super) fn counts(&self, at: usize) -> bool {
+        let state = self.state();
+        let paper = &state.papers[at];
+        let in_vain = paper.open.is_some_and(|round| round <= state.lost);
+        paper.back == Back::No && !paper.spoilt && !in_vain
+    }
+
     /// Whether this claim is over, so that no request to ask counts any more.
     pub(super) fn is_over(&self) -> bool {
         self.state().over.is_some()

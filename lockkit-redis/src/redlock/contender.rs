@@ -223,11 +223,16 @@ impl Contender for QuorumContender {
         let ttl = millis(self.claim.ttl).to_string().into_bytes();
         let args = vec![self.ballot.token.to_string().into_bytes(), ttl, Vec::new()];
         let sent = BootInstant::now();
-        let round = Round::new(&self.quorum.sites, |_, site| {
+        let round = Round::new(&self.quorum.sites, |at, site| {
             let (ballot, args) = (Arc::clone(&self.ballot), args.clone());
             async move {
+                if !ballot.counts(at) {
+                    return Ok(false);
+                }
                 let script = &scripts::RENEW;
-                site.decide(For::Renewal, script, &ballot.keys, args, budget).await
+                let stands = site.decide(For::Renewal, script, &ballot.keys, args, budget).await?;
+                // An old question may have been answered meanwhile.
+                Ok(stands && ballot.counts(at))
             }
         });
         Ok(if self.most(round).await? {
@@ -267,12 +272,18 @@ impl Contender for QuorumContender {
     async fn linger(&mut self, rest: Duration, budget: Duration) -> Result<Option<Released>> {
         self.listening = None;
         let until = BootInstant::now() + rest;
+        let counts: Vec<_> =
+            (0..self.quorum.sites.len()).map(|at| self.ballot.counts(at)).collect();
         self.take_back(self.ballot.keep(until), budget);
         let (token, ttl) = (self.ballot.token.to_string().into_bytes(), self.claim.ttl);
         let args = vec![token, millis(rest).to_string().into_bytes()];
-        let round = Round::new(&self.quorum.sites, |_, site| {
+        let round = Round::new(&self.quorum.sites, |at, site| {
             let (ballot, args) = (Arc::clone(&self.ballot), args.clone());
+            let counts = counts[at];
             async move {
+                if !counts {
+                    return Ok(false);
+                }
                 let script = &scripts::LINGER;
                 let kept = site.decide(For::Background, script, &ballot.keys, args, budget).await;
                 if kept.is_err() {

@@ -51,9 +51,9 @@ elseif seen.kind == 'zset' and seen.live > 0 then
   keep_zset()
 end
 if hit > 0 then
+  wake(channel)
   if redisson ~= '' and redis.call('EXISTS', base) == 0 then
     redis.call('PUBLISH', redisson, '0')
   end
-  wake(channel)
 end
 return hit

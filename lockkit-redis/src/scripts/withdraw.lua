@@ -3,7 +3,7 @@
 -- Reply: 1, or 0 if there was no claim
 local channel, token, redisson = ARGV[1], ARGV[2], ARGV[4]
 local seen = see()
-local freed, moved = 0, false
+local freed, moved, told = 0, false, false
 if seen.kind == 'string' and seen.token == token then
   redis.call('DEL', base)
   freed = 1
@@ -13,9 +13,7 @@ elseif seen.kind == 'hash' then
     freed = 1
     if seen.live == 1 then
       redis.call('DEL', base)
-      if redisson ~= '' then
-        redis.call('PUBLISH', redisson, '0')
-      end
+      told = redisson ~= ''
     else
       redis.call('HDEL', base, 't:' .. token)
       redis.call('HINCRBY', base, 'o:' .. seen.owner, -1)
@@ -45,5 +43,8 @@ if redis.call('EXISTS', queue) == 1 then
 end
 if freed == 1 or moved then
   wake(channel)
+end
+if told then
+  redis.call('PUBLISH', redisson, '0')
 end
 return freed

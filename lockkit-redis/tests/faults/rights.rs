@@ -68,12 +68,15 @@ async fn a_missing_right_is_found_when_connecting() {
         .user("time on >pw ~lockkit:* &lockkit:* +@all -time")
         .user("keys on >pw ~other:* &lockkit:* +@all")
         .user("channels on >pw ~lockkit:* &other:* +@all")
+        .user("select on >pw ~lockkit:* &lockkit:* +@all -select")
+        .user("hashes on >pw ~lockkit:* &lockkit:* +@all")
         .start()
         .unwrap();
     let users = ["publish", "evalsha", "eval", "set", "get", "del", "time", "keys", "channels"];
-    for user in users {
+    let users = users.into_iter().map(|user| (user, "0"));
+    for (user, rest) in users.chain([("select", "1"), ("hashes", "0?layout=hash")]) {
         ask(&server, &["SCRIPT", "FLUSH"]);
-        let lock = client_at(&format!("redis://{user}:pw@{}/0", server.address()));
+        let lock = client_at(&format!("redis://{user}:pw@{}/{rest}", server.address()));
         match within(AT_ONCE, user, lock.ping()).await {
             Err(Error::Permission(failure)) => {
                 let text = failure.to_string();

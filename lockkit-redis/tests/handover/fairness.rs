@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use conformance_tests::servers::Redis;
-use lockkit_core::LockExt;
+use lockkit_core::{DistributedLock, LockExt};
 use tokio::task::JoinSet;
 
 use crate::children::{KEY, Waiters};
@@ -48,6 +48,29 @@ async fn a_client_that_loops_starves_nobody() {
         within(PATIENCE, "the busy one goes on", looping).await.unwrap();
         let order = order.lock().unwrap().clone();
         assert_eq!(order[..5], [0, 1, 2, 3, 4], "who came first, and the busy one: {order:?}");
+    }
+}
+
+/// However rarely a client is told to ask, it asks before its place is gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_place_outlives_rare_polls() {
+    let server = Redis::start().unwrap();
+    let [holder, lock, newcomer] =
+        ["", "poll_min=9s&poll_max=9s", ""].map(|p| client(&server, &format!("fair=true&{p}")));
+    for ttl in [Duration::from_secs(30), Duration::from_millis(300)] {
+        let guard = grant(&holder, long(KEY)).await;
+        let first = tokio::spawn(lock.acquire(long(KEY).ttl(ttl)));
+        waiting(&holder, KEY, 1).await;
+        tokio::time::sleep(ttl.min(PLACE) + Duration::from_secs(1)).await;
+        let seen = holder.inspect(guard.key()).await.unwrap();
+        assert_eq!(seen.and_then(|holder| holder.waiting), Some(1), "its place stands");
+        let second = tokio::spawn(newcomer.acquire(long(KEY)));
+        waiting(&holder, KEY, 2).await;
+        guard.release().await.unwrap();
+        let guard = within(POLL, "who was first", first).await.unwrap().unwrap();
+        assert!(!second.is_finished());
+        guard.release().await.unwrap();
+        within(PATIENCE, "the second", second).await.unwrap().unwrap().release().await.unwrap();
     }
 }
 

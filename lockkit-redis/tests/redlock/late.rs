@@ -1,7 +1,7 @@
 //! Answers and requests that are late.
 
-use conformance_tests::servers::{Action, Hits, Rule, Toward};
-use lockkit_core::Error;
+use conformance_tests::servers::{Action, Cut, Hits, Rule, Toward};
+use lockkit_core::{Error, LossReason};
 
 use super::*;
 
@@ -11,6 +11,9 @@ pub(crate) fn digest(script: &str) -> &'static str {
     let mut digests = digests.filter_map(|line| line.split_once(' '));
     digests.find(|(name, _)| *name == script).unwrap().1
 }
+
+/// Polls so frequent that nobody waits for one.
+const QUICK_POLLS: &str = "poll_min=5ms&poll_max=50ms";
 
 /// Delays the next request that takes a claim back.
 fn delay_the_next_undo(proxy: &Proxy, by: Duration) -> [Hits; 2] {
@@ -49,11 +52,42 @@ async fn a_late_request_to_take_a_claim_back_takes_no_vote_that_counts() {
     assert!(guard.is_held(), "a claim that nobody took away is lost");
 }
 
+/// Nor is it counted when a claim is renewed: it says yes until the request to take it back comes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_vote_that_is_being_taken_back_renews_nothing() {
+    let behind = Behind::start(3);
+    let (nodes, proxies) = (&behind.nodes, &behind.proxies);
+    let client = behind.client(QUICK_POLLS);
+    let rival = redlock(nodes, QUICK_POLLS);
+    warm(&client).await;
+    warm(&rival).await;
+    occupy(&nodes[1], "k");
+    occupy(&nodes[2], "k");
+    let ttl = Duration::from_secs(3);
+    let late = Action::Delay(ttl * 2 / 3);
+    let undone = proxies[0].rule(Rule::requests(digest("FREE")).act(late));
+    let waiter = wait_for(&client, Request::new("k").ttl(ttl));
+    until(LONG, "a vote taken back", || undone.count() > 0).await;
+    vacate(&nodes[1], "k");
+    vacate(&nodes[2], "k");
+    let guard = within(LONG, "the claim", waiter).await.unwrap();
+    assert_eq!(votes(nodes.iter(), &guard), 3, "one of them for a moment only");
+    // The holder loses sight of the third server, so its lease cannot be renewed any more.
+    proxies[2].refuse();
+    proxies[2].cut(Cut::Reset);
+    let second = within(ttl * 2, "a rival", rival.acquire(Request::new("k").timeout(ttl * 2)));
+    let second = second.await.unwrap();
+    assert!(!guard.is_held(), "two holders");
+    let lost = guard.loss().unwrap();
+    assert!(matches!(lost.reason, LossReason::Expired { .. }), "{lost}");
+    second.release().await.unwrap();
+}
+
 /// One of three answers a second late, with a TTL of half a second.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_late_minority_lets_nobody_in_twice() {
     let behind = Behind::start(3);
-    let clients: Vec<_> = (0..4).map(|_| behind.client("poll_min=5ms&poll_max=50ms")).collect();
+    let clients: Vec<_> = (0..4).map(|_| behind.client(QUICK_POLLS)).collect();
     for client in &clients {
         warm(client).await;
     }
@@ -68,7 +102,7 @@ async fn a_late_minority_lets_nobody_in_twice() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn servers_that_are_late_by_turns_let_nobody_in_twice() {
     let behind = Behind::start(3);
-    let clients: Vec<_> = (0..4).map(|_| behind.client("poll_min=5ms&poll_max=50ms")).collect();
+    let clients: Vec<_> = (0..4).map(|_| behind.client(QUICK_POLLS)).collect();
     for client in &clients {
         warm(client).await;
     }
@@ -167,7 +201,7 @@ async fn after_a_long_wait_nearly_the_whole_ttl_is_left() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_lands_after_the_caller_has_gone_does_not_keep_the_key() {
     let behind = Behind::start(3);
-    let (client, other) = (behind.client(""), redlock(&behind.nodes, "poll_min=5ms&poll_max=50ms"));
+    let (client, other) = (behind.client(""), redlock(&behind.nodes, QUICK_POLLS));
     warm(&client).await;
     warm(&other).await;
     for proxy in &behind.proxies[..2] {
