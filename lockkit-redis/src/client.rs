@@ -15,11 +15,11 @@ use crate::keys::{Keys, Prefix};
 use crate::node::Node;
 use crate::opener::{As, Opener};
 use crate::options::{Layout, RedisOptions};
+use crate::rehearsal::{Features, Rehearsal, STAYS, rehearsals};
 use crate::request::Request;
 use crate::scripts::{self, Script};
 use crate::signal::{Signal, Source};
 use crate::store::{For, Store};
-use crate::value::millis;
 
 /// What the claims of one client share.
 #[derive(Debug)]
@@ -99,7 +99,7 @@ impl Client {
         let set = Request::Set {
             base: Arc::clone(keys.base()),
             value: token.to_string().into(),
-            ttl: PROBE,
+            ttl: STAYS,
             fence: true,
             look: true,
         };
@@ -114,35 +114,19 @@ impl Client {
             args: vec![token.to_string().into(), keys.channel()],
         };
         self.store.exchange(keys.slot(), For::Background, &free, budget).await?;
-        if self.options.layout == Layout::Hash {
-            self.probe_hash(budget).await?;
-        }
-        Ok(())
-    }
-
-    /// Releases of hashes are told on Redisson's channel too, which does not begin with the prefix.
-    async fn probe_hash(&self, budget: Duration) -> Result<()> {
-        let token = Token::new();
-        let keys = Keys::probe(&self.prefix, token);
-        let (channel, redisson) = (keys.channel(), self.redisson_channel(&keys));
-        let text = |text: &str| text.as_bytes().to_vec();
-        let token = text(&token.to_string());
-        let (ttl, none) = (text(&millis(PROBE).to_string()), Vec::new);
-        let ask = vec![
-            channel.clone(),
-            token.clone(),
-            text("x"),
-            ttl,
-            text("try"),
-            text("0"),
-            text("hash"),
-            none(),
-            none(),
-            redisson.clone(),
-        ];
-        self.run(&scripts::ASK, &keys, ask, budget).await?;
-        let withdraw = vec![channel, token, text("0"), redisson, text("x")];
-        self.run(&scripts::WITHDRAW, &keys, withdraw, budget).await?;
+        let features = Features {
+            fair: self.options.fair,
+            hashes: self.options.layout == Layout::Hash,
+            owners: true,
+        };
+        let rehearsals = rehearsals(&self.prefix, features).into_iter();
+        let rehearsed = rehearsals.map(|Rehearsal { keys, steps }| async move {
+            for (script, args) in steps {
+                self.run(script, &keys, args, budget).await?;
+            }
+            Ok::<_, Failed>(())
+        });
+        futures_util::future::try_join_all(rehearsed).await?;
         Ok(())
     }
 
@@ -214,9 +198,6 @@ impl Client {
         )))
     }
 }
-
-/// How long the key of a probe stays if it is not taken away at once.
-const PROBE: Duration = Duration::from_secs(1);
 
 /// How often to look again for a fence that was not written yet.
 const FENCE_TRIES: u32 = 8;

@@ -34,6 +34,8 @@ pub(crate) struct RedisContender {
     /// Whether the store may hold more of this claim than its key: a place, an intent, or what a
     /// request without an answer did.
     untidy: bool,
+    /// Whether a request to undo a claim that too few replicas had may take effect at any time.
+    spoilt: bool,
     /// Whether it was asked for before.
     asked: bool,
     /// How many replicas have confirmed the last attempt.
@@ -51,6 +53,7 @@ impl RedisContender {
             listening: None,
             fence: None,
             untidy: false,
+            spoilt: false,
             asked: false,
             replicas: 0,
         }
@@ -246,11 +249,30 @@ impl RedisContender {
         }
         self.untidy = true;
         // The engine looks again after an attempt that failed. (Boxed by `async_trait`.)
-        let _ = self.release(budget).await;
+        self.spoilt = true;
+        let undone = self.release(budget).await;
+        // Not reached where the engine gives up first.
+        self.spoilt = undone.is_err();
+        let how = if undone.is_ok() { "was" } else { "is being" };
         Err(Error::unavailable(format!(
             "the claim reached {has} of the {wanted} replicas that `wait_replicas` demands in \
-             time, and was undone"
+             time, and {how} undone"
         )))
+    }
+
+    /// Nothing is asked for by a token that is being undone at a time that nobody knows: the late
+    /// undo would take what was granted since. The wait ends with an error, and the engine's
+    /// clean-up behind it.
+    async fn refuse_if_spoilt(&mut self, budget: Duration) -> Result<()> {
+        if !self.spoilt {
+            return Ok(());
+        }
+        // The sooner it is gone, the sooner others can have the key.
+        let _ = self.release(budget).await;
+        Err(Error::unavailable(
+            "the claim reached too few of the replicas that `wait_replicas` demands, and the \
+             request to undo it was not answered; ask anew",
+        ))
     }
 
     fn granted(&mut self, fence: Option<u64>, sent: BootInstant) -> Attempt {
@@ -299,6 +321,7 @@ enum Sender {
 impl Contender for RedisContender {
     async fn attempt(&mut self, stage: Stage, budget: Duration) -> Result<Attempt> {
         let start = BootInstant::now();
+        self.refuse_if_spoilt(budget).await?;
         let wake = if stage == Stage::Wait { self.listen(budget / 2).await } else { Wake::never() };
         // Only a script recognizes what an earlier request has done already.
         let first = stage != Stage::Wait && !self.untidy && !self.asked;

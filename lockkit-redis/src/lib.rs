@@ -40,6 +40,7 @@ mod notes;
 mod opener;
 mod options;
 mod redlock;
+mod rehearsal;
 mod request;
 mod scripts;
 mod signal;

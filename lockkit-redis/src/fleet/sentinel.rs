@@ -177,7 +177,7 @@ impl Sentinels {
         let (this, doubts, limit) = (Arc::downgrade(self), state.doubts, self.opener.timeout());
         state.round = Task::start(async move {
             let answers = round.run(limit).await;
-            let outcome = Self::conclude(&this, answers).await;
+            let outcome = Self::conclude(&this, answers, limit).await;
             if let Some(this) = this.upgrade() {
                 this.end(doubts);
             }
@@ -199,6 +199,7 @@ impl Sentinels {
     async fn conclude(
         this: &Weak<Self>,
         answers: Vec<Result<Named, Problem>>,
+        limit: Duration,
     ) -> Result<(), Problem> {
         let candidate = match this.upgrade() {
             Some(this) => this.hear(answers)?,
@@ -206,7 +207,12 @@ impl Sentinels {
         };
         let Some(candidate) = candidate else { return Ok(()) };
         // It lets us in only if it says itself that it is a primary.
-        let greeting = candidate.line(Lane::Work).send(vec![redis::cmd("PING")]).await;
+        let line = candidate.line(Lane::Work);
+        let greeting = timeout(limit, line.send(vec![redis::cmd("PING")])).await;
+        let greeting = greeting.map_err(|_| {
+            let who = candidate.address();
+            Problem::unavailable(format!("{who} did not answer within {limit:?}"))
+        })?;
         greeting.map_err(|failed| failed.problem)?;
         if let Some(this) = this.upgrade() {
             this.install(candidate);

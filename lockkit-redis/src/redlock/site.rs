@@ -19,6 +19,7 @@ use crate::fleet::Fleet;
 use crate::keys::{Keys, Prefix};
 use crate::node::Node;
 use crate::opener::{As, Opener};
+use crate::rehearsal::{Features, Rehearsal, rehearsals};
 use crate::request::Request;
 use crate::scripts::{self, Script};
 use crate::signal::Source;
@@ -70,16 +71,19 @@ impl Site {
         Ok(info)
     }
 
-    /// Goes through what a claim needs, on a key of no lock, so that a missing right is found now
-    /// and not at the first release.
+    /// Goes through what claims need here.
     pub(super) async fn rehearse(&self, prefix: &Prefix, budget: Duration) -> Result<(), Failed> {
         let token = Token::new();
         let keys = Keys::probe(prefix, token);
-        let args = ask(&keys, token, Mode::Exclusive, PROBE, Stage::Try, "");
-        self.run(For::Background, &scripts::ASK, &keys, args, budget).await?;
         let (base, channel) = (Arc::clone(keys.base()), keys.channel());
         let free = Request::Free { base, token, channel };
         self.send(For::Background, &keys, &free, budget).await?;
+        let features = Features { fair: false, hashes: false, owners: false };
+        for Rehearsal { keys, steps } in rehearsals(prefix, features) {
+            for (script, args) in steps {
+                self.run(For::Background, script, &keys, args, budget).await?;
+            }
+        }
         Ok(())
     }
 
@@ -214,9 +218,6 @@ impl Drop for Site {
         self.debts.nudge();
     }
 }
-
-/// How long the key of a rehearsal stays if it is not taken away at once.
-const PROBE: Duration = Duration::from_secs(1);
 
 /// What the script that asks for a claim is given.
 pub(super) fn ask(

@@ -27,6 +27,10 @@ elseif seen.kind == 'zset' then
   redis.call('HDEL', info, 'c' .. token)
   keep_zset()
   freed = claim
+elseif seen.kind == 'other' then
+  -- Somebody took away what tells that these are claims.
+  local claim = redis.pcall('ZREM', base, token)
+  freed = type(claim) == 'number' and claim or 0
 end
 if redis.call('GET', writer) == token then
   redis.call('DEL', writer)

@@ -160,3 +160,19 @@ async fn a_claim_that_is_taken_by_force_is_not_made_again() {
         assert!(is_free(&server, "key"));
     }
 }
+
+/// Somebody deletes the helper key that tells what a sorted set is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn claims_whose_helper_was_deleted_can_be_released() {
+    let server = Redis::start().unwrap();
+    let lock = client(&server, "");
+    let two = std::num::NonZeroU32::new(2).unwrap();
+    for request in [long("key").shared(), long("key").permit(two)] {
+        let guard = grant(&lock, request).await;
+        let info = [b"DEL".as_slice(), b"lockkit:\xffinfo{lockkit:key}"].map(<[u8]>::to_vec);
+        assert_eq!(server.command(&info).unwrap(), Reply::Int(1));
+        guard.release().await.unwrap();
+        grant_free(&lock, long("key"), "released").await.release().await.unwrap();
+    }
+    empty(&server).await;
+}

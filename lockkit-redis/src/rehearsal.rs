@@ -1,0 +1,69 @@
+//! All that claims need of a server, gone through once on keys of no lock, so that a right that
+//! is missing is found when a client connects, and not at the first renewal or release.
+
+use std::time::Duration;
+
+use lockkit_core::{Mode, Token};
+
+use crate::answer::mode_word;
+use crate::keys::{Keys, Prefix};
+use crate::scripts::{self, Script};
+use crate::value::millis;
+
+/// What the claims of a client may be like.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Features {
+    /// Waiters have places.
+    pub(crate) fair: bool,
+    /// All claims are hashes, and Redisson is told of releases.
+    pub(crate) hashes: bool,
+    /// Owners are counted by the server.
+    pub(crate) owners: bool,
+}
+
+/// Scripts to be run one after the other, each with what it is given.
+#[derive(Debug)]
+pub(crate) struct Rehearsal {
+    pub(crate) keys: Keys,
+    pub(crate) steps: Vec<(&'static Script, Vec<Vec<u8>>)>,
+}
+
+/// How long a key stays of which the rest of a rehearsal is not carried out.
+pub(crate) const STAYS: Duration = Duration::from_secs(1);
+
+/// One rehearsal for each kind of claim; they do not meet, so they may run side by side.
+pub(crate) fn rehearsals(prefix: &Prefix, features: Features) -> Vec<Rehearsal> {
+    let mut kinds = vec![(Mode::Exclusive, ""), (Mode::Shared, "")];
+    if features.owners {
+        kinds.push((Mode::Exclusive, "rehearsal"));
+    }
+    kinds.into_iter().map(|(mode, owner)| rehearse(prefix, features, mode, owner)).collect()
+}
+
+fn rehearse(prefix: &Prefix, features: Features, mode: Mode, owner: &str) -> Rehearsal {
+    let keys = Keys::probe(prefix, Token::new());
+    let (holder, waiter) = (Token::new().to_string(), Token::new().to_string());
+    let flag = |flag| if flag { "1" } else { "0" };
+    let layout = if features.hashes { "hash" } else { "string" };
+    let redisson = if features.hashes { keys.redisson_channel() } else { Vec::new() };
+    let (channel, fair, stays) = (keys.channel(), flag(features.fair), millis(STAYS).to_string());
+    let args = |texts: &[&str]| texts.iter().map(|t| t.as_bytes().to_vec()).collect::<Vec<_>>();
+    let ask = |token: &str, mode, stage, owner| {
+        let texts = [token, &*mode_word(mode), &*stays, stage, fair, layout, owner, ""];
+        [vec![channel.clone()], args(&texts), vec![redisson.clone()]].concat()
+    };
+    let withdraw = |token: &str| {
+        let rest = [redisson.clone(), mode_word(mode).into_bytes()];
+        [vec![channel.clone()], args(&[token, fair]), rest.to_vec()].concat()
+    };
+    let steps = vec![
+        (&*scripts::ASK, ask(&holder, mode, "try", owner)),
+        // It has to wait, or is the same owner's.
+        (&*scripts::ASK, ask(&waiter, Mode::Exclusive, "wait", owner)),
+        (&*scripts::LOOK, Vec::new()),
+        (&*scripts::RENEW, args(&[&*holder, &*stays, ""])),
+        (&*scripts::WITHDRAW, withdraw(&waiter)),
+        (&*scripts::WITHDRAW, withdraw(&holder)),
+    ];
+    Rehearsal { keys, steps }
+}
