@@ -161,7 +161,8 @@ pub enum LeaseKind {
 pub enum Fencing {
     /// Grows with every grant, whatever happens.
     Strict,
-    /// Grows unless the server's clock is set back.
+    /// Grows unless the server's clock is set back, or another server with a clock that lags
+    /// takes over.
     UnlessClockStepsBack,
     /// There is none: `fence()` is `None`.
     None,

@@ -15,7 +15,7 @@ use crate::keys::{Keys, Prefix};
 use crate::node::Node;
 use crate::opener::{As, Opener};
 use crate::options::{Layout, RedisOptions};
-use crate::rehearsal::{Features, Rehearsal, STAYS, rehearsals};
+use crate::rehearsal::{Features, STAYS, rehearsals};
 use crate::request::Request;
 use crate::scripts::{self, Script};
 use crate::signal::{Signal, Source};
@@ -120,13 +120,9 @@ impl Client {
             owners: true,
         };
         let rehearsals = rehearsals(&self.prefix, features).into_iter();
-        let rehearsed = rehearsals.map(|Rehearsal { keys, steps }| async move {
-            for (script, args) in steps {
-                self.run(script, &keys, args, budget).await?;
-            }
-            Ok::<_, Failed>(())
-        });
-        futures_util::future::try_join_all(rehearsed).await?;
+        let rehearsed = rehearsals.map(|rehearsal| rehearsal.run(&self.store, budget));
+        let rehearsed = futures_util::future::join_all(rehearsed).await;
+        rehearsed.into_iter().collect::<Result<(), Failed>>()?;
         Ok(())
     }
 

@@ -1,13 +1,17 @@
 //! All that claims need of a server, gone through once on keys of no lock, so that a right that
 //! is missing is found when a client connects, and not at the first renewal or release.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::{Mode, Token};
 
 use crate::answer::mode_word;
+use crate::errors::Failed;
 use crate::keys::{Keys, Prefix};
+use crate::request::Request;
 use crate::scripts::{self, Script};
+use crate::store::{For, Store};
 use crate::value::millis;
 
 /// What the claims of a client may be like.
@@ -24,8 +28,26 @@ pub(crate) struct Features {
 /// Scripts to be run one after the other, each with what it is given.
 #[derive(Debug)]
 pub(crate) struct Rehearsal {
-    pub(crate) keys: Keys,
-    pub(crate) steps: Vec<(&'static Script, Vec<Vec<u8>>)>,
+    keys: Keys,
+    steps: Vec<(&'static Script, Vec<Vec<u8>>)>,
+}
+
+impl Rehearsal {
+    /// Runs the scripts, up to the first that fails. That one may have stopped half-way, so
+    /// everything it could have made is deleted then.
+    pub(crate) async fn run(self, store: &Arc<Store>, budget: Duration) -> Result<(), Failed> {
+        let (keys, slot) = (self.keys.all().to_vec(), self.keys.slot());
+        for (script, args) in self.steps {
+            let step = Request::Script { script, keys: keys.clone(), args };
+            let step = store.exchange(slot, For::Background, &step, budget).await;
+            if let Err(failed) = step {
+                let delete = Request::Delete { keys };
+                let _ = store.exchange(slot, For::Background, &delete, budget).await;
+                return Err(failed);
+            }
+        }
+        Ok(())
+    }
 }
 
 /// How long a key stays of which the rest of a rehearsal is not carried out.

@@ -26,6 +26,8 @@ pub(crate) enum Request {
     },
     /// Frees a plain claim that left nothing but its key.
     Free { base: Arc<[u8]>, token: Token, channel: Vec<u8> },
+    /// Deletes keys of no lock.
+    Delete { keys: Vec<Vec<u8>> },
     /// One script.
     Script { script: &'static Script, keys: Vec<Vec<u8>>, args: Vec<Vec<u8>> },
     /// Another request, and behind it the question how many replicas have what it wrote, on the
@@ -53,7 +55,7 @@ impl Request {
     /// Whether it can be sent with the text of its script.
     pub(crate) fn has_text(&self) -> bool {
         match self {
-            Self::Set { .. } => false,
+            Self::Set { .. } | Self::Delete { .. } => false,
             Self::Free { .. } | Self::Script { .. } => true,
             Self::Replicated { request, .. } => request.has_text(),
         }
@@ -93,6 +95,13 @@ impl Request {
                 free.arg(command).arg(script).arg(1).arg(&**base);
                 free.arg(token.to_string()).arg(channel.as_slice());
                 commands.push(free);
+            }
+            Self::Delete { keys } => {
+                let mut delete = redis::cmd("DEL");
+                for key in keys {
+                    delete.arg(key.as_slice());
+                }
+                commands.push(delete);
             }
             Self::Script { script, keys, args } => {
                 let (command, script) = form.script(script);

@@ -101,6 +101,8 @@ async fn a_claim_that_was_not_copied_is_told_lost_and_not_made_again() {
     until(LONG, "the replica has the claim with its fence", noted).await;
     forget(new, "k");
     group.begin_failover().unwrap();
+    let switched = || group.primary().is_ok_and(|primary| primary.port() == new.port());
+    until(LONG, "another primary", switched).await;
     let start = Instant::now();
     let lost = within(LONG, "the loss", guard.lost()).await;
     assert!(matches!(lost.reason, LossReason::Gone), "{lost}");

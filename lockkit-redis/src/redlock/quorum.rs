@@ -69,7 +69,11 @@ impl Quorum {
                         self.core.warn(danger);
                     }
                 }
-                Ok(None) => {}
+                Ok(None) => self.core.warn(format!(
+                    "{} does not tell this user who it is (`INFO`), so that nobody sees if another \
+                     one of the servers is the same and votes twice",
+                    self.sites[at].address
+                )),
                 // No quorum makes up for a list of servers that is wrong.
                 Err(error) if error.problem.is_permanent() => return Err(error.problem.into()),
                 Err(error) => failed.push((at, error.problem)),

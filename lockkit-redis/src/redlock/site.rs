@@ -19,7 +19,7 @@ use crate::fleet::Fleet;
 use crate::keys::{Keys, Prefix};
 use crate::node::Node;
 use crate::opener::{As, Opener};
-use crate::rehearsal::{Features, Rehearsal, rehearsals};
+use crate::rehearsal::{Features, rehearsals};
 use crate::request::Request;
 use crate::scripts::{self, Script};
 use crate::signal::Source;
@@ -79,10 +79,8 @@ impl Site {
         let free = Request::Free { base, token, channel };
         self.send(For::Background, &keys, &free, budget).await?;
         let features = Features { fair: false, hashes: false, owners: false };
-        for Rehearsal { keys, steps } in rehearsals(prefix, features) {
-            for (script, args) in steps {
-                self.run(For::Background, script, &keys, args, budget).await?;
-            }
+        for rehearsal in rehearsals(prefix, features) {
+            rehearsal.run(&self.store, budget).await.map_err(|failed| failed.at(&self.address))?;
         }
         Ok(())
     }

@@ -118,7 +118,10 @@ async fn each_missing_command_is_found_when_connecting() {
         }
     }
     assert_eq!(missed, Vec::<&str>::new());
-    eventually(Duration::from_secs(3), "empty", || keys(&server).is_empty()).await;
+    eventually(Duration::from_secs(3), &format!("{:?}", keys(&server)), || {
+        keys(&server).is_empty()
+    })
+    .await;
 }
 
 /// Without the right to listen there is the poll, and a warning.

@@ -86,7 +86,9 @@ async fn a_hand_over_costs_the_same_with_ten_and_with_a_hundred_waiters() {
         assert!(sent.scripts >= 2 * COUNT, "{sent:?}: were they counted?");
         assert!(sent.messages <= COUNT + 1, "{sent:?}");
     }
-    let slack = COUNT / 20 + polls(took_ten) + polls(took_hundred);
+    // How many attempts begin just before the release, chance decides; ninety more waiters that
+    // each cost something would show by far more.
+    let slack = COUNT / 2 + polls(took_ten) + polls(took_hundred);
     let (few, many) = (ten.scripts, hundred.scripts);
     assert!(many <= few + slack, "10 waiters: {few}, 100 waiters: {many} for {COUNT} hand-overs");
 }

@@ -82,3 +82,13 @@ async fn a_right_that_is_missing_on_one_server_is_found_when_connecting() {
     assert!(matches!(refused, Error::Permission(_)), "{refused}");
     assert!(refused.to_string().contains(&nodes[1].address().to_string()), "{refused}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_that_do_not_tell_who_they_are_are_warned_of() {
+    let builder = Redis::builder().user("app on >word ~lockkit:* &lockkit:* +@all -info");
+    let nodes = Nodes::start_as(3, &builder).unwrap();
+    let client = lock(&format!("redlock://app:word@{}", nodes.hosts()));
+    client.ping().await.unwrap();
+    let warnings = client.core().warnings();
+    assert!(warnings.iter().filter(|warning| warning.contains("votes twice")).count() == 3);
+}
