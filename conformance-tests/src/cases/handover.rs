@@ -162,7 +162,7 @@ async fn busy_client_lets_the_others_in(t: Test) {
 }
 
 async fn first_come_first_served_in_one_client(t: Test) {
-    let (key, holder, client) = (t.key("a"), t.client().await, t.client().await);
+    let (key, holder, client) = (t.key("a"), t.client().await, t.faulty().await);
     let guard = grant(&*holder, t.request(&key).ttl(t.long_ttl())).await;
     let order = Arc::new(Mutex::new(Vec::new()));
     let mut all = Vec::new();
@@ -173,6 +173,7 @@ async fn first_come_first_served_in_one_client(t: Test) {
             order.lock().unwrap().push(n);
             release(&guard).await;
         }));
+        all_wait(&client, n + 1).await;
         tokio::time::sleep(Duration::from_millis(40)).await;
     }
     release(&guard).await;
