@@ -5,6 +5,7 @@
 //! SQLite's way of waiting, which is to sleep and ask again. One connection also keeps order: a
 //! release that follows a dropped request runs after it, whatever became of that request.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use lockkit_core::{Error, Result};
@@ -23,7 +24,12 @@ pub(super) type Bound = Query<'static, Sqlite, SqliteArguments>;
 
 /// One connection, opened when first needed, and opened anew when it has become unusable.
 #[derive(Debug, Default)]
-pub(super) struct Lane(Mutex<Option<Open>>);
+pub(super) struct Lane {
+    slot: Mutex<Option<Open>>,
+    /// Whether the client is closed. What still has to be done behind that opens the connection
+    /// anew, and leaves none.
+    closed: AtomicBool,
+}
 
 /// An open connection, and the file that it is open on.
 #[derive(Debug)]
@@ -56,21 +62,22 @@ impl Lane {
     ) -> Result<Turn<'a>> {
         let deadline = Instant::now() + budget;
         // A timer costs a wake-up of the thread that drives it: only those who wait set one.
-        let slot = match self.0.try_lock() {
+        let slot = match self.slot.try_lock() {
             Ok(slot) => slot,
-            Err(_) => tokio::time::timeout(budget, self.0.lock()).await.map_err(|_| {
+            Err(_) => tokio::time::timeout(budget, self.slot.lock()).await.map_err(|_| {
                 Error::unavailable(format!(
                     "earlier requests to the database `{}` took all of {budget:?}",
                     place.path.display()
                 ))
             })?,
         };
-        Ok(Turn { slot, place, deadline, reopened: false })
+        Ok(Turn { slot, closed: &self.closed, place, deadline, reopened: false })
     }
 
-    /// Closes the connection; the next request opens it anew.
+    /// Closes the connection. Later requests open one each.
     pub(super) async fn close(&self) {
-        if let Some(open) = self.0.lock().await.take() {
+        self.closed.store(true, Ordering::Release);
+        if let Some(open) = self.slot.lock().await.take() {
             let _ = open.connection.close().await;
         }
     }
@@ -80,9 +87,18 @@ impl Lane {
 #[derive(Debug)]
 pub(super) struct Turn<'a> {
     slot: MutexGuard<'a, Option<Open>>,
+    closed: &'a AtomicBool,
     place: &'a Place,
     deadline: Instant,
     reopened: bool,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if self.closed.load(Ordering::Acquire) {
+            *self.slot = None;
+        }
+    }
 }
 
 impl Turn<'_> {
