@@ -49,7 +49,8 @@ pub trait DistributedLock: Debug + Send + Sync + 'static {
     /// Returns whether there was such a holder.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where the backend cannot, and what [`ping`](Self::ping) meets.
+    /// [`Error::Unsupported`] where the backend cannot, or has no fences and one is named; and what
+    /// [`ping`](Self::ping) meets.
     ///
     /// # Cancel safety
     /// Once polled it may take effect.

@@ -10,7 +10,7 @@ use redis::aio::PubSub;
 use crate::answer;
 use crate::clock::ServerClock;
 use crate::dangers;
-use crate::errors::{Answered, Failed, Problem};
+use crate::errors::{Answered, Failed, Problem, no_fences};
 use crate::keys::{Keys, Prefix};
 use crate::node::Node;
 use crate::opener::{As, Opener};
@@ -166,6 +166,7 @@ impl Client {
     pub(crate) async fn force(&self, key: &Key, which: Which) -> Result<bool> {
         let (keys, budget) = (self.keys(key), self.core.op_timeout());
         let (how, value) = match which {
+            Which::Fence(_) if !self.options.fences => return Err(no_fences(&self.core)),
             Which::Fence(fence) => ("fence", fence.to_string()),
             Which::Token(token) => ("token", token.to_string()),
             _ => ("any", String::new()),

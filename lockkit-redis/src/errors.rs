@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use lockkit_core::Error;
+use lockkit_core::{Core, Error};
 use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 
 /// What went wrong, in a form that several callers can be told.
@@ -172,6 +172,11 @@ fn by_code(error: &RedisError) -> (Class, &'static str) {
         _ if says("max number of clients") => (Class::Unavailable, "has too many clients"),
         _ => (Class::Unavailable, "refuses"),
     }
+}
+
+/// For whoever names a holder by a fence where there are none.
+pub(crate) fn no_fences(core: &Core) -> Error {
+    Error::unsupported(core.capabilities().name, "fences by which a holder could be named")
 }
 
 /// The answers to a request.

@@ -365,6 +365,9 @@ fn options(params: &mut Params, servers: &Servers) -> Result<RedisOptions> {
                  `wait_replicas`",
             ));
         }
+        if timeout.is_zero() {
+            return Err(Error::configuration("`wait_timeout` must be longer than nothing"));
+        }
         options.wait_timeout = timeout;
     }
     Ok(options)
@@ -445,6 +448,7 @@ mod tests {
             ("redlock://a,b,c?fair=true", "no parameter `fair`"),
             ("redis://h?prefix=a%7B", "must not hold"),
             ("redis://h?wait_timeout=1s", "wait_replicas"),
+            ("redis://h?wait_replicas=1&wait_timeout=0s", "wait_timeout"),
             ("redis://h?layout=list", "`string`, `hash`"),
             ("redis://h?databse=1", "it knows"),
         ] {

@@ -1,6 +1,8 @@
 //! Forced release: hits whom it names, is told within TTL/3, and spares the successor.
 
-use lockkit_core::{BootInstant, Guard, LockExt, LossReason, Mode, Token, Which};
+use lockkit_core::{
+    BootInstant, DistributedLock, Error, Guard, LockExt, LossReason, Mode, Token, Which,
+};
 
 use crate::bed::{SLACK, Test};
 use crate::case::{clause, rival};
@@ -52,8 +54,14 @@ async fn nobody_to_hit(t: Test) {
     let (key, a) = (t.key("a"), t.client().await);
     let guard = grant(&*a, t.brief(&key)).await;
     release(&guard).await;
-    for which in [Which::Whoever, Which::Token(guard.token()), Which::Fence(1)] {
+    for which in [Which::Whoever, Which::Token(guard.token())] {
         assert!(!force(&a, &guard, which).await, "{which:?} hit somebody on a free key");
+    }
+    let by_fence = a.force_release(guard.key(), Which::Fence(1)).await;
+    if guard.fence().is_some() {
+        assert!(!by_fence.expect("an answer"), "a fence hit somebody on a free key");
+    } else {
+        assert!(matches!(by_fence, Err(Error::Unsupported(_))), "{by_fence:?}");
     }
 }
 

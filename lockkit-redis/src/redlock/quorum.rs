@@ -9,6 +9,7 @@ use super::site::{Roll, Site};
 use super::votes::identity;
 use crate::answer;
 use crate::dangers;
+use crate::errors::no_fences;
 use crate::keys::{Keys, Prefix};
 use crate::opener::Opener;
 use crate::scripts;
@@ -126,8 +127,7 @@ impl Quorum {
     pub(crate) async fn force(&self, key: &Key, which: Which) -> Result<bool> {
         let (keys, budget) = (self.keys(key), self.core.op_timeout());
         let (how, value) = match which {
-            // There are none to be named.
-            Which::Fence(_) => return Ok(false),
+            Which::Fence(_) => return Err(no_fences(&self.core)),
             Which::Token(token) => ("token", token.to_string()),
             _ => ("any", String::new()),
         };

@@ -68,7 +68,7 @@ async fn permits_and_fences_are_refused() {
     assert!(matches!(refused, Error::Unsupported(_)), "{refused}");
     let key = lockkit_core::Key::new("k").unwrap();
     let by_fence = client.force_release(&key, lockkit_core::Which::Fence(1)).await;
-    assert!(!by_fence.unwrap_or(false));
+    assert!(matches!(by_fence, Err(Error::Unsupported(_))), "{by_fence:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
