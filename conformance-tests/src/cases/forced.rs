@@ -1,8 +1,6 @@
 //! Forced release: hits whom it names, is told within TTL/3, and spares the successor.
 
-use lockkit_core::{
-    BootInstant, DistributedLock, Error, Guard, LockExt, LossReason, Mode, Token, Which,
-};
+use lockkit_core::{BootInstant, Error, Guard, LockExt, LossReason, Mode, Token, Which};
 
 use crate::bed::{SLACK, Test};
 use crate::case::{clause, rival};
