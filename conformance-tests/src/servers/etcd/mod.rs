@@ -107,7 +107,7 @@ impl EtcdBuilder {
     }
 
     fn start_at(&self, port: u16, membership: Membership) -> Result<Etcd> {
-        let mut launch = Launch::new(SERVER)?;
+        let mut launch = Launch::new(SERVER)?.socket(SOCKET);
         let gateway = Gateway::new(launch.data().join(SOCKET));
         let certificates =
             self.tls.then(|| Certificates::make(launch.lasting()).map(Arc::new)).transpose()?;
