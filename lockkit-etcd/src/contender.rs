@@ -1,0 +1,371 @@
+//! One claim in etcd.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use etcd_client::{KeyValue, Txn, TxnResponse};
+use lockkit_core::{
+    Attempt, BootInstant, Claim, Contender, Error, Holder, Lease, Mode, Released, Renewal, Result,
+    Stage, Wake,
+};
+use tokio::time::Instant;
+
+use crate::ask::{Ahead, Asks, Place, Seen};
+use crate::client::Client;
+use crate::fleet::{Answered, Failed};
+use crate::lease::{Membership, ServerLease};
+use crate::signal::Watching;
+use crate::{inspect, value};
+
+/// One claim in etcd.
+#[derive(Debug)]
+pub(crate) struct EtcdContender {
+    client: Arc<Client>,
+    claim: Claim,
+    asks: Asks,
+    /// Where its key stands, as far as is known.
+    place: Option<Place>,
+    /// The leases that its key is on, or may be.
+    members: Vec<Membership>,
+    /// Whether a request that was not answered may make a key yet.
+    doubtful: bool,
+    watching: Option<Watching>,
+}
+
+impl EtcdContender {
+    pub(crate) fn new(client: Arc<Client>, claim: Claim) -> Self {
+        let value = value::write(&claim, SystemTime::now());
+        let asks = Asks::new(client.keys(&claim.key), &claim, value);
+        Self {
+            client,
+            claim,
+            asks,
+            place: None,
+            members: Vec::new(),
+            doubtful: false,
+            watching: None,
+        }
+    }
+
+    async fn txn(&self, txn: Txn, budget: Duration) -> Result<Answered<TxnResponse>, Failed> {
+        self.client.txn(txn, budget).await
+    }
+
+    /// Comes in; `None` when the lease that it came with was gone.
+    async fn enter(&mut self, stage: Stage, until: Instant) -> Result<Option<Seen>> {
+        let member = self.client.leases.join(self.claim.ttl, left(until)).await?;
+        let lease = Arc::clone(member.lease());
+        // From now on its key may be there.
+        self.members.push(member);
+        let answered = match (stage, self.asks.mode()) {
+            (Stage::Try, Mode::Permit { limit }) => {
+                match self.enter_if_few(limit.get(), &lease, until).await? {
+                    Ok(seen) => return Ok(Some(seen)),
+                    Err(failed) => Err(failed),
+                }
+            }
+            (Stage::Try, _) => {
+                self.txn(self.asks.enter_if_free(lease.id(), None), left(until)).await
+            }
+            _ => self.txn(self.asks.enter(lease.id()), left(until)).await,
+        };
+        match answered {
+            Ok(answered) => {
+                self.note_doubt(answered.doubtful, &lease);
+                Ok(Some(self.asks.entered(&answered.value, lease.id())?))
+            }
+            Err(failed) => self.not_entered(failed, &lease),
+        }
+    }
+
+    /// A permit that will not wait comes in if there are few enough, and nobody came meanwhile.
+    async fn enter_if_few(
+        &mut self,
+        limit: u32,
+        lease: &Arc<ServerLease>,
+        until: Instant,
+    ) -> Result<Result<Seen, Failed>> {
+        loop {
+            let counted = match self.txn(self.asks.count(), left(until)).await {
+                Ok(counted) => counted,
+                Err(failed) => {
+                    // Nothing was asked for that could have an effect.
+                    self.leave(lease.id());
+                    return Err(failed.into());
+                }
+            };
+            let (seen, count) = self.asks.counted(&counted.value)?;
+            if seen.own.is_some() || count >= i64::from(limit) || self.other_family(&seen).is_some()
+            {
+                return Ok(Ok(seen));
+            }
+            let enter = self.asks.enter_if_free(lease.id(), Some(seen.revision));
+            let answered = match self.txn(enter, left(until)).await {
+                Ok(answered) => answered,
+                Err(failed) => return Ok(Err(failed)),
+            };
+            self.note_doubt(answered.doubtful, lease);
+            let seen = self.asks.entered(&answered.value, lease.id())?;
+            if seen.own.is_some() {
+                return Ok(Ok(seen));
+            }
+        }
+    }
+
+    fn not_entered(&mut self, failed: Failed, lease: &Arc<ServerLease>) -> Result<Option<Seen>> {
+        self.note_doubt(failed.doubtful, lease);
+        if failed.lacks_lease() {
+            lease.over("etcd no longer has the lease: it ran out or was revoked");
+        }
+        if !failed.doubtful {
+            self.leave(lease.id());
+        }
+        if failed.lacks_lease() && !failed.doubtful {
+            return Ok(None);
+        }
+        Err(failed.into())
+    }
+
+    /// What was asked for may take effect later, also after its own clean-up: on that lease, a key
+    /// could then stay that nobody knows of.
+    fn note_doubt(&mut self, doubtful: bool, lease: &ServerLease) {
+        if doubtful {
+            self.doubtful = true;
+            lease.suspect();
+        }
+    }
+
+    /// The mode of what is there, if this claim cannot be beside it.
+    fn other_family(&self, seen: &Seen) -> Option<Mode> {
+        let (mode, _) = self.asks.keys.read(seen.first.as_ref()?.key());
+        (!mode.same_family(self.claim.mode)).then_some(mode)
+    }
+
+    /// Nothing of the claim is on that lease.
+    fn leave(&mut self, lease: i64) {
+        self.members.retain(|member| member.lease().id() != lease);
+    }
+
+    fn lease(&self, id: i64) -> Option<&Arc<ServerLease>> {
+        self.members.iter().map(Membership::lease).find(|lease| lease.id() == id)
+    }
+
+    /// The lease that a key which stands is on; puts it on another one if need be.
+    async fn settle(&mut self, place: Place, until: Instant) -> Result<Option<Arc<ServerLease>>> {
+        self.place = Some(place);
+        let good = |lease: &&Arc<ServerLease>| !lease.is_suspect();
+        if let Some(lease) = self.lease(place.lease).filter(good).map(Arc::clone) {
+            // Its key can be on one lease only, unless something is under way.
+            if self.members.len() > 1 {
+                self.members.retain(|member| member.lease().id() == lease.id());
+            }
+            return Ok(Some(lease));
+        }
+        let member = self.client.leases.join(self.claim.ttl, left(until)).await?;
+        let lease = Arc::clone(member.lease());
+        self.members.push(member);
+        match self.txn(self.asks.relocate(place.created, lease.id()), left(until)).await {
+            Ok(answered) if answered.value.succeeded() => {
+                self.place = Some(Place { lease: lease.id(), ..place });
+                self.members.retain(|member| member.lease().id() == lease.id());
+                Ok(Some(lease))
+            }
+            Ok(_) => {
+                self.place = None;
+                Ok(None)
+            }
+            Err(failed) => {
+                if failed.lacks_lease() {
+                    lease.over("etcd no longer has the lease: it ran out or was revoked");
+                }
+                Err(failed.into())
+            }
+        }
+    }
+
+    /// From what was seen to the answer for the engine.
+    /// `rung` listens since before the question.
+    async fn conclude(
+        &mut self,
+        seen: Seen,
+        rung: Option<Wake>,
+        until: Instant,
+    ) -> Result<Option<Attempt>> {
+        let Some(place) = seen.own else {
+            self.gone();
+            return Ok(None);
+        };
+        let Some(lease) = self.settle(place, until).await? else { return Ok(None) };
+        match seen.ahead {
+            Ahead::Free => {
+                self.watching = None;
+                let fence = u64::try_from(place.created).ok();
+                Ok(Some(Attempt::Granted { fence, lease: lease.terms() }))
+            }
+            Ahead::Taken(target) => {
+                let again = self.watching.as_ref().is_some_and(|w| w.is_for(&target));
+                let wake = match rung.filter(|_| again) {
+                    Some(wake) => wake,
+                    None => {
+                        let watching = self.client.signal.watch(target, seen.revision + 1);
+                        let wake = watching.listen();
+                        self.watching = Some(watching);
+                        wake
+                    }
+                };
+                Ok(Some(busy(wake, self.holder(seen.first.as_ref()))))
+            }
+            Ahead::Unknown => Ok(None),
+        }
+    }
+
+    /// Its key does not stand. What may come yet, comes on a lease that is not used any more.
+    fn gone(&mut self) {
+        self.place = None;
+        self.watching = None;
+        if !self.doubtful {
+            self.members.clear();
+        }
+    }
+
+    fn holder(&self, first: Option<&KeyValue>) -> Option<Holder> {
+        first.map(|first| inspect::holder(&self.asks.keys, first))
+    }
+
+    async fn wait_in_line(&mut self, stage: Stage, until: Instant) -> Result<Attempt> {
+        loop {
+            // A ring between the question and the wait is not lost.
+            let rung = self.watching.as_ref().map(Watching::listen);
+            let seen = match self.place {
+                Some(place) => {
+                    let answered = self.txn(self.asks.look(place.created), left(until)).await?;
+                    self.asks.looked(&answered.value, place.created)?
+                }
+                None => match self.enter(stage, until).await? {
+                    Some(seen) => seen,
+                    None => continue,
+                },
+            };
+            if seen.own.is_none()
+                && let Some(other) = self.other_family(&seen)
+            {
+                self.gone();
+                return Err(Error::other_family(&self.claim.key, other, self.claim.mode));
+            }
+            if stage == Stage::First && matches!(seen.ahead, Ahead::Taken(_)) {
+                // Whoever waits asks once more, at once; the wake-up is for then.
+                self.place = seen.own;
+                return Ok(busy(Wake::never(), self.holder(seen.first.as_ref())));
+            }
+            if let Some(answer) = self.conclude(seen, rung, until).await? {
+                return Ok(answer);
+            }
+        }
+    }
+
+    /// Leaves nothing when busy.
+    async fn come_in(&mut self, until: Instant) -> Result<Attempt> {
+        loop {
+            let seen = match self.place {
+                Some(place) => {
+                    let answered = self.txn(self.asks.look(place.created), left(until)).await?;
+                    self.asks.looked(&answered.value, place.created)?
+                }
+                None => match self.enter(Stage::Try, until).await? {
+                    Some(seen) => seen,
+                    None => continue,
+                },
+            };
+            let Some(place) = seen.own else {
+                let other = self.other_family(&seen);
+                self.gone();
+                return match (other, self.holder(seen.first.as_ref())) {
+                    (Some(other), _) => {
+                        Err(Error::other_family(&self.claim.key, other, self.claim.mode))
+                    }
+                    (None, Some(holder)) => Ok(busy(Wake::never(), Some(holder))),
+                    // It went between two requests.
+                    (None, None) => continue,
+                };
+            };
+            self.place = Some(place);
+            match seen.ahead {
+                Ahead::Free => {
+                    if let Some(answer) = self.conclude(seen, None, until).await? {
+                        return Ok(answer);
+                    }
+                }
+                // An earlier request that was not answered has come in behind somebody.
+                Ahead::Taken(_) => {
+                    self.remove(left(until)).await?;
+                    return Ok(busy(Wake::never(), self.holder(seen.first.as_ref())));
+                }
+                Ahead::Unknown => {}
+            }
+        }
+    }
+
+    /// Takes its key out.
+    async fn remove(&mut self, budget: Duration) -> Result<Released> {
+        let deleted = self.client.delete(&self.asks.own, budget).await?;
+        self.place = None;
+        self.watching = None;
+        self.members.clear();
+        Ok(if deleted { Released::Freed } else { Released::NotFound })
+    }
+
+    async fn prove(&mut self, until: Instant) -> Result<Option<Lease>> {
+        let Some(place) = self.place else { return Ok(None) };
+        let standing = self.client.standing(&self.asks.own, left(until)).await?;
+        let Some(standing) = standing.filter(|now| now.created == place.created) else {
+            self.gone();
+            return Ok(None);
+        };
+        match self.settle(standing, until).await? {
+            Some(lease) => lease.renewed(BootInstant::now()).map(Some),
+            None => Ok(None),
+        }
+    }
+}
+
+#[async_trait]
+impl Contender for EtcdContender {
+    async fn attempt(&mut self, stage: Stage, budget: Duration) -> Result<Attempt> {
+        let until = Instant::now() + budget;
+        match stage {
+            Stage::Try => self.come_in(until).await,
+            Stage::First | Stage::Wait => self.wait_in_line(stage, until).await,
+        }
+    }
+
+    async fn renew(&mut self, budget: Duration) -> Result<Renewal> {
+        let proof = self.prove(Instant::now() + budget).await?;
+        Ok(proof.map_or(Renewal::Gone, Renewal::Extended))
+    }
+
+    async fn release(&mut self, budget: Duration) -> Result<Released> {
+        if self.place.is_none() && self.members.is_empty() && !self.doubtful {
+            // Nothing was ever asked for, or what was is gone.
+            return Ok(Released::NotFound);
+        }
+        self.remove(budget).await
+    }
+}
+
+impl Drop for EtcdContender {
+    fn drop(&mut self) {
+        // What is there was never taken out: nobody else may extend the lease that it is on.
+        for member in &self.members {
+            member.lease().suspect();
+        }
+    }
+}
+
+fn busy(wake: Wake, holder: Option<Holder>) -> Attempt {
+    Attempt::Busy { wake, holder, free_in: None }
+}
+
+fn left(until: Instant) -> Duration {
+    until.saturating_duration_since(Instant::now())
+}
