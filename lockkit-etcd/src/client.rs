@@ -33,6 +33,11 @@ impl Client {
         Keys::new(&self.prefix, key)
     }
 
+    /// How long a waiter may take until it asks again.
+    pub(crate) fn longest_pause(&self) -> Duration {
+        self.core.settings().poll.1 + self.core.op_timeout()
+    }
+
     pub(crate) async fn txn(
         &self,
         txn: Txn,

@@ -56,6 +56,7 @@ impl EtcdContender {
     async fn enter(&mut self, stage: Stage, until: Instant) -> Result<Option<Seen>> {
         let member = self.client.leases.join(self.claim.ttl, left(until)).await?;
         let lease = Arc::clone(member.lease());
+        lease.freshen();
         // From now on its key may be there.
         self.members.push(member);
         let answered = match (stage, self.asks.mode()) {
@@ -200,10 +201,12 @@ impl EtcdContender {
         match seen.ahead {
             Ahead::Free => {
                 self.watching = None;
+                lease.freshened(left(until)).await;
                 let fence = u64::try_from(place.created).ok();
                 Ok(Some(Attempt::Granted { fence, lease: lease.terms() }))
             }
             Ahead::Taken(target) => {
+                lease.want(BootInstant::now() + lease.ttl() + self.client.longest_pause());
                 let again = self.watching.as_ref().is_some_and(|w| w.is_for(&target));
                 let wake = match rung.filter(|_| again) {
                     Some(wake) => wake,
@@ -315,17 +318,26 @@ impl EtcdContender {
         Ok(if deleted { Released::Freed } else { Released::NotFound })
     }
 
+    /// Has the lease extended, and looks whether the key stands.
     async fn prove(&mut self, until: Instant) -> Result<Option<Lease>> {
         let Some(place) = self.place else { return Ok(None) };
-        let standing = self.client.standing(&self.asks.own, left(until)).await?;
-        let Some(standing) = standing.filter(|now| now.created == place.created) else {
+        let since = BootInstant::now();
+        let now_on = self.lease(place.lease).map(Arc::clone);
+        let extend = async {
+            if let Some(lease) = now_on.filter(|lease| !lease.is_suspect()) {
+                // Whether it was is asked below.
+                let _ = lease.extend(since, left(until)).await;
+            }
+        };
+        let (standing, ()) =
+            tokio::join!(self.client.standing(&self.asks.own, left(until)), extend);
+        let Some(standing) = standing?.filter(|now| now.created == place.created) else {
             self.gone();
             return Ok(None);
         };
-        match self.settle(standing, until).await? {
-            Some(lease) => lease.renewed(BootInstant::now()).map(Some),
-            None => Ok(None),
-        }
+        let Some(lease) = self.settle(standing, until).await? else { return Ok(None) };
+        lease.extend(since, left(until)).await?;
+        Ok(Some(lease.terms()))
     }
 }
 
@@ -357,7 +369,7 @@ impl Drop for EtcdContender {
     fn drop(&mut self) {
         // What is there was never taken out: nobody else may extend the lease that it is on.
         for member in &self.members {
-            member.lease().suspect();
+            member.lease().abandon();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Keeping a lease alive, and revoking it in the end: one task on the lock thread per lease.
+//! Extending a lease, and revoking it in the end: one task on the lock thread per lease.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,19 +15,18 @@ use crate::lease::{Duty, ServerLease};
 pub(crate) async fn keep(lease: Arc<ServerLease>, fleet: Arc<Fleet>) {
     let mut keeper = Keeper { lease, fleet, stream: None, failures: 0, not_before: None };
     loop {
-        let now = BootInstant::now();
-        match keeper.lease.duty(now) {
+        let (at, extend) = match keeper.lease.duty() {
             Duty::Nothing => return,
             Duty::Revoke => return keeper.revoke().await,
-            Duty::Extend(at) => {
-                let at = keeper.not_before.map_or(at, |not_before| at.max(not_before));
-                if now >= at {
-                    keeper.extend().await;
-                } else {
-                    // Woken or not: what is to be done may be something else now.
-                    let _ = timeout(at.since(now), keeper.lease.changed.notified()).await;
-                }
-            }
+            Duty::Look(at) => (at, false),
+            Duty::Extend(at) => (keeper.not_before.map_or(at, |then| at.max(then)), true),
+        };
+        let now = BootInstant::now();
+        if now < at {
+            // Woken or not: what is to be done may be something else now.
+            let _ = timeout(at.since(now), keeper.lease.changed.notified()).await;
+        } else if extend {
+            keeper.extend().await;
         }
     }
 }
