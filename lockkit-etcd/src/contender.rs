@@ -363,6 +363,18 @@ impl Contender for EtcdContender {
         }
         self.remove(budget).await
     }
+
+    async fn linger(&mut self, rest: Duration, budget: Duration) -> Result<Option<Released>> {
+        let until = Instant::now() + budget;
+        let Some(place) = self.place else { return Ok(Some(Released::NotFound)) };
+        // A lease of its own, which nobody extends.
+        let lease = self.client.leases.lone(rest, left(until)).await?;
+        let moved = self.txn(self.asks.relocate(place.created, lease), left(until)).await?;
+        self.place = None;
+        self.members.clear();
+        let moved = moved.value.succeeded();
+        Ok(Some(if moved { Released::Freed } else { Released::NotFound }))
+    }
 }
 
 impl Drop for EtcdContender {

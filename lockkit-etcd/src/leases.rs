@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use etcd_client::LeaseGrantResponse;
 use lockkit_core::{BootInstant, Error, Result};
 use tokio::time::timeout;
 
 use crate::errors::Problem;
-use crate::fleet::Fleet;
+use crate::fleet::{Answered, Failed, Fleet};
 use crate::keeper;
 use crate::lease::{Membership, ServerLease};
 
@@ -59,12 +60,25 @@ impl Leases {
         timeout(budget, grant).await.unwrap_or_else(|_| Err(silent()))
     }
 
-    async fn grant(&self, slot: &Slot, seconds: i64, budget: Duration) -> Result<Membership> {
+    /// A lease that is not shared, and that nobody extends.
+    pub(crate) async fn lone(&self, ttl: Duration, budget: Duration) -> Result<i64> {
+        Ok(self.ask(whole_seconds(ttl), budget).await?.value.id())
+    }
+
+    async fn ask(
+        &self,
+        seconds: i64,
+        budget: Duration,
+    ) -> Result<Answered<LeaseGrantResponse>, Failed> {
         // Each try asks for another one: what comes of one that was not answered ends by itself.
         let grant = |client: etcd_client::Client| async move {
             client.lease_client().grant(seconds, None).await
         };
-        let granted = self.fleet.call(budget, grant).await?;
+        self.fleet.call(budget, grant).await
+    }
+
+    async fn grant(&self, slot: &Slot, seconds: i64, budget: Duration) -> Result<Membership> {
+        let granted = self.ask(seconds, budget).await?;
         let ttl = u64::try_from(granted.value.ttl()).unwrap_or_default();
         if ttl == 0 {
             return Err(Problem::malformed("the TTL of a lease").into());

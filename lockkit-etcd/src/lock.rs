@@ -24,10 +24,9 @@ use crate::target::{self, Target};
 /// - CP: what most of the members have written stands. The fence is the create revision of the
 ///   claim's key, which grows for ever.
 /// - Claims wait in one queue, first come, first served, whatever client they belong to.
-/// - All claims of a client with the same TTL share one lease, which is kept alive while one of
-///   them lives, and for one TTL more; closing or dropping the client revokes it. etcd counts in
-///   whole seconds: TTLs are rounded up, and the server may grant more (a one and a half of its
-///   election timeout at least).
+/// - All claims of a client with the same TTL share one lease; closing or dropping the client
+///   revokes it behind the last of them. etcd counts in whole seconds: TTLs are rounded up, and the
+///   server may grant more (one and a half of its election timeout at least).
 /// - Keys may be deleted by hand: the holder is told within TTL/3.
 #[derive(Clone)]
 pub struct EtcdLock {
