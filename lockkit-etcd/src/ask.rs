@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 
 use etcd_client::{
-    Compare, CompareOp, GetOptions, GetResponse, KeyValue, PutOptions, SortOrder, SortTarget, Txn,
-    TxnOp, TxnOpResponse, TxnResponse,
+    Compare, CompareOp, GetOptions, GetResponse, KeyValue, PutOptions, ResponseHeader, SortOrder,
+    SortTarget, Txn, TxnOp, TxnOpResponse, TxnResponse,
 };
 use lockkit_core::{Claim, Mode};
 
@@ -287,7 +287,7 @@ fn absent(key: &[u8]) -> Compare {
 pub(crate) fn revision(answer: &TxnResponse) -> Result<i64, Problem> {
     answer
         .header()
-        .map(|header| header.revision())
+        .map(ResponseHeader::revision)
         .filter(|revision| *revision > 0)
         .ok_or_else(|| Problem::malformed("a revision"))
 }

@@ -43,7 +43,7 @@ impl Client {
         txn: Txn,
         budget: Duration,
     ) -> Result<Answered<TxnResponse>, Failed> {
-        let ask = |client: etcd_client::Client| {
+        let ask = |client: Arc<etcd_client::Client>| {
             let txn = txn.clone();
             async move { client.kv_client().txn(txn).await }
         };
@@ -52,8 +52,9 @@ impl Client {
 
     /// Takes a claim's own key out; whether it was there.
     pub(crate) async fn delete(&self, key: &[u8], budget: Duration) -> Result<bool, Failed> {
-        let ask =
-            |client: etcd_client::Client| async move { client.kv_client().delete(key, None).await };
+        let ask = |client: Arc<etcd_client::Client>| async move {
+            client.kv_client().delete(key, None).await
+        };
         Ok(self.fleet.call(budget, ask).await?.value.deleted() > 0)
     }
 
@@ -63,7 +64,7 @@ impl Client {
         key: &[u8],
         budget: Duration,
     ) -> Result<Option<Place>, Failed> {
-        let ask = |client: etcd_client::Client| async move {
+        let ask = |client: Arc<etcd_client::Client>| async move {
             let options = GetOptions::new().with_keys_only();
             client.kv_client().get(key, Some(options)).await
         };

@@ -15,7 +15,7 @@ use crate::ask::{Ahead, Asks, Place, Seen};
 use crate::client::Client;
 use crate::fleet::{Answered, Failed};
 use crate::lease::{Membership, ServerLease};
-use crate::signal::Watching;
+use crate::signal::{Target, Watching};
 use crate::{inspect, value};
 
 /// One claim in etcd.
@@ -30,6 +30,9 @@ pub(crate) struct EtcdContender {
     members: Vec<Membership>,
     /// Whether a request that was not answered may make a key yet.
     doubtful: bool,
+    /// The lease of a request that may make a key, while it is under way: still there afterwards if
+    /// the call was dropped.
+    under_way: Option<Arc<ServerLease>>,
     watching: Option<Watching>,
 }
 
@@ -44,12 +47,47 @@ impl EtcdContender {
             place: None,
             members: Vec::new(),
             doubtful: false,
+            under_way: None,
             watching: None,
         }
     }
 
     async fn txn(&self, txn: Txn, budget: Duration) -> Result<Answered<TxnResponse>, Failed> {
         self.client.txn(txn, budget).await
+    }
+
+    /// Sends what may make a key on `lease`.
+    async fn create(
+        &mut self,
+        txn: Txn,
+        lease: &Arc<ServerLease>,
+        budget: Duration,
+    ) -> Result<Answered<TxnResponse>, Failed> {
+        self.under_way = Some(Arc::clone(lease));
+        let answer = self.client.txn(txn, budget).await;
+        self.under_way = None;
+        let doubtful = match &answer {
+            Ok(answered) => answered.doubtful,
+            Err(failed) => failed.doubtful,
+        };
+        if doubtful {
+            self.doubt(lease);
+        }
+        answer
+    }
+
+    /// What was asked for may take effect later, also after its own clean-up: on that lease, a key
+    /// could then stay that nobody knows of.
+    fn doubt(&mut self, lease: &ServerLease) {
+        self.doubtful = true;
+        lease.suspect();
+    }
+
+    /// A call that was dropped is a request without an answer.
+    fn look_back(&mut self) {
+        if let Some(lease) = self.under_way.take() {
+            self.doubt(&lease);
+        }
     }
 
     /// Comes in; `None` when the lease that it came with was gone.
@@ -67,15 +105,13 @@ impl EtcdContender {
                 }
             }
             (Stage::Try, _) => {
-                self.txn(self.asks.enter_if_free(lease.id(), None), left(until)).await
+                let enter = self.asks.enter_if_free(lease.id(), None);
+                self.create(enter, &lease, left(until)).await
             }
-            _ => self.txn(self.asks.enter(lease.id()), left(until)).await,
+            _ => self.create(self.asks.enter(lease.id()), &lease, left(until)).await,
         };
         match answered {
-            Ok(answered) => {
-                self.note_doubt(answered.doubtful, &lease);
-                Ok(Some(self.asks.entered(&answered.value, lease.id())?))
-            }
+            Ok(answered) => Ok(Some(self.asks.entered(&answered.value, lease.id())?)),
             Err(failed) => self.not_entered(failed, &lease),
         }
     }
@@ -102,11 +138,10 @@ impl EtcdContender {
                 return Ok(Ok(seen));
             }
             let enter = self.asks.enter_if_free(lease.id(), Some(seen.revision));
-            let answered = match self.txn(enter, left(until)).await {
+            let answered = match self.create(enter, lease, left(until)).await {
                 Ok(answered) => answered,
                 Err(failed) => return Ok(Err(failed)),
             };
-            self.note_doubt(answered.doubtful, lease);
             let seen = self.asks.entered(&answered.value, lease.id())?;
             if seen.own.is_some() {
                 return Ok(Ok(seen));
@@ -115,7 +150,6 @@ impl EtcdContender {
     }
 
     fn not_entered(&mut self, failed: Failed, lease: &Arc<ServerLease>) -> Result<Option<Seen>> {
-        self.note_doubt(failed.doubtful, lease);
         if failed.lacks_lease() {
             lease.over("etcd no longer has the lease: it ran out or was revoked");
         }
@@ -126,15 +160,6 @@ impl EtcdContender {
             return Ok(None);
         }
         Err(failed.into())
-    }
-
-    /// What was asked for may take effect later, also after its own clean-up: on that lease, a key
-    /// could then stay that nobody knows of.
-    fn note_doubt(&mut self, doubtful: bool, lease: &ServerLease) {
-        if doubtful {
-            self.doubtful = true;
-            lease.suspect();
-        }
     }
 
     /// The mode of what is there, if this claim cannot be beside it.
@@ -210,17 +235,22 @@ impl EtcdContender {
                 let again = self.watching.as_ref().is_some_and(|w| w.is_for(&target));
                 let wake = match rung.filter(|_| again) {
                     Some(wake) => wake,
-                    None => {
-                        let watching = self.client.signal.watch(target, seen.revision + 1);
-                        let wake = watching.listen();
-                        self.watching = Some(watching);
-                        wake
-                    }
+                    None => self.watch(target, seen.revision + 1),
                 };
                 Ok(Some(busy(wake, self.holder(seen.first.as_ref()))))
             }
             Ahead::Unknown => Ok(None),
         }
+    }
+
+    fn watch(&mut self, target: Target, from: i64) -> Wake {
+        // A server that refuses watches must not be asked as fast as it answers: this time, only
+        // the poll is left.
+        let refused = self.watching.as_ref().is_some_and(Watching::is_broken);
+        let watching = self.client.signal.watch(target, from);
+        let wake = if refused { Wake::never() } else { watching.listen() };
+        self.watching = Some(watching);
+        wake
     }
 
     /// Its key does not stand. What may come yet, comes on a lease that is not used any more.
@@ -344,6 +374,7 @@ impl EtcdContender {
 #[async_trait]
 impl Contender for EtcdContender {
     async fn attempt(&mut self, stage: Stage, budget: Duration) -> Result<Attempt> {
+        self.look_back();
         let until = Instant::now() + budget;
         match stage {
             Stage::Try => self.come_in(until).await,
@@ -352,11 +383,13 @@ impl Contender for EtcdContender {
     }
 
     async fn renew(&mut self, budget: Duration) -> Result<Renewal> {
+        self.look_back();
         let proof = self.prove(Instant::now() + budget).await?;
         Ok(proof.map_or(Renewal::Gone, Renewal::Extended))
     }
 
     async fn release(&mut self, budget: Duration) -> Result<Released> {
+        self.look_back();
         if self.place.is_none() && self.members.is_empty() && !self.doubtful {
             // Nothing was ever asked for, or what was is gone.
             return Ok(Released::NotFound);
@@ -365,6 +398,7 @@ impl Contender for EtcdContender {
     }
 
     async fn linger(&mut self, rest: Duration, budget: Duration) -> Result<Option<Released>> {
+        self.look_back();
         let until = Instant::now() + budget;
         let Some(place) = self.place else { return Ok(Some(Released::NotFound)) };
         // A lease of its own, which nobody extends.
@@ -379,6 +413,7 @@ impl Contender for EtcdContender {
 
 impl Drop for EtcdContender {
     fn drop(&mut self) {
+        self.look_back();
         // What is there was never taken out: nobody else may extend the lease that it is on.
         for member in &self.members {
             member.lease().abandon();

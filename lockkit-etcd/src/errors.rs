@@ -141,6 +141,12 @@ fn by_status(code: i32, message: &str, connecting: bool) -> (Class, Verdict, &'s
     let denied = "denies the user what locks need: reading and writing under the prefix";
     match code {
         _ if connecting => (C::Unavailable, V::NotSent, "cannot be reached"),
+        // Another server may have a better one.
+        _ if says("invalid peer certificate") => (
+            C::Unavailable,
+            V::NotSent,
+            "has a certificate that is not trusted (who signed it is named by `tls_ca`)",
+        ),
         _ if says("lease not found") => (C::Unavailable, V::NoLease, ""),
         code::PERMISSION_DENIED => (C::Permission, V::Refused, denied),
         code::UNAUTHENTICATED => (C::Permission, V::StaleToken, "refuses the user's token"),

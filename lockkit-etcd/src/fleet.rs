@@ -97,7 +97,7 @@ impl Fleet {
     pub(crate) async fn call<T, F>(
         &self,
         budget: Duration,
-        ask: impl Fn(Client) -> F + Send + Sync,
+        ask: impl Fn(Arc<Client>) -> F + Send + Sync,
     ) -> Result<Answered<T>, Failed>
     where
         F: Future<Output = Result<T, EtcdError>> + Send,
@@ -133,7 +133,7 @@ impl Fleet {
                 }
             };
             let sent = BootInstant::now();
-            let error = match timeout(slice, ask(opened.client.clone())).await {
+            let error = match timeout(slice, ask(Arc::clone(&opened.client))).await {
                 Ok(Ok(value)) => return Ok(Answered { value, sent, doubtful }),
                 Ok(Err(error)) => error,
                 Err(_) => {

@@ -1,5 +1,6 @@
 //! Who holds a key, and taking it from them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{
@@ -47,7 +48,7 @@ impl Client {
     /// Those in line, oldest first, and how many there are.
     async fn line(&self, keys: &Keys, budget: Duration) -> Result<(Vec<KeyValue>, usize)> {
         let all = keys.all();
-        let ask = |client: etcd_client::Client| {
+        let ask = |client: Arc<etcd_client::Client>| {
             let all = all.clone();
             let options = GetOptions::new()
                 .with_range(all.end)
@@ -86,7 +87,7 @@ impl Client {
         }
         let mut last = None;
         for lease in leases {
-            let ask = |client: etcd_client::Client| async move {
+            let ask = |client: Arc<etcd_client::Client>| async move {
                 client.lease_client().time_to_live(lease, None).await
             };
             let left = self.fleet.call(budget, ask).await?.value.ttl();

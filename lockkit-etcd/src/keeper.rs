@@ -130,8 +130,9 @@ impl Keeper {
         self.stream = None;
         let id = self.lease.id();
         loop {
-            let revoke =
-                |client: etcd_client::Client| async move { client.lease_client().revoke(id).await };
+            let revoke = |client: Arc<etcd_client::Client>| async move {
+                client.lease_client().revoke(id).await
+            };
             match self.fleet.call(self.patience(), revoke).await {
                 Ok(_) => break,
                 Err(failed) if failed.lacks_lease() => break,

@@ -71,7 +71,7 @@ impl Leases {
         budget: Duration,
     ) -> Result<Answered<LeaseGrantResponse>, Failed> {
         // Each try asks for another one: what comes of one that was not answered ends by itself.
-        let grant = |client: etcd_client::Client| async move {
+        let grant = |client: Arc<etcd_client::Client>| async move {
             client.lease_client().grant(seconds, None).await
         };
         self.fleet.call(budget, grant).await

@@ -23,7 +23,7 @@ pub(crate) struct Node {
 /// How to get a client.
 enum Way {
     /// It is the application's own, for better or worse.
-    Given(Client),
+    Given(Arc<Client>),
     Opened {
         address: Address,
         opener: Arc<Opener>,
@@ -32,7 +32,7 @@ enum Way {
 
 #[derive(Default)]
 struct Open {
-    client: Option<Client>,
+    client: Option<Arc<Client>>,
     /// Grows with each client, so that the failure of an old one does not end its successor.
     generation: u64,
     since: Option<Instant>,
@@ -41,7 +41,7 @@ struct Open {
 /// A client, and which one it is.
 #[derive(Clone)]
 pub(crate) struct Opened {
-    pub(crate) client: Client,
+    pub(crate) client: Arc<Client>,
     pub(crate) generation: u64,
 }
 
@@ -55,7 +55,7 @@ impl Node {
     }
 
     pub(crate) fn given(client: Client) -> Self {
-        Self::with("the application's client".to_owned(), Way::Given(client))
+        Self::with("the application's client".to_owned(), Way::Given(Arc::new(client)))
     }
 
     fn with(name: String, way: Way) -> Self {
@@ -79,7 +79,7 @@ impl Node {
     /// A client for one call or stream.
     pub(crate) async fn client(&self) -> Result<Opened, Problem> {
         let (address, opener) = match &self.way {
-            Way::Given(client) => return Ok(Opened { client: client.clone(), generation: 0 }),
+            Way::Given(client) => return Ok(Opened { client: Arc::clone(client), generation: 0 }),
             Way::Opened { address, opener } => (address, opener),
         };
         if let Some(ready) = self.ready() {
@@ -89,11 +89,11 @@ impl Node {
         if let Some(ready) = self.ready() {
             return Ok(ready);
         }
-        let client = opener.open(address).await?;
+        let client = Arc::new(opener.open(address).await?);
         let mut open = self.open();
         open.generation += 1;
         open.since = Some(Instant::now());
-        open.client = Some(client.clone());
+        open.client = Some(Arc::clone(&client));
         Ok(Opened { client, generation: open.generation })
     }
 

@@ -113,9 +113,14 @@ impl Watching {
         self.bell.listen()
     }
 
+    /// Whether the server has ended it, or never began.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Acquire)
+    }
+
     /// Whether it still watches for `target`.
     pub(crate) fn is_for(&self, target: &Target) -> bool {
-        self.target == *target && !self.broken.load(Ordering::Acquire)
+        self.target == *target && !self.is_broken()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use etcd_client::{Event, EventType, WatchFilterType, WatchOptions};
+use etcd_client::{Event, EventType, KeyValue, WatchFilterType, WatchOptions};
 use lockkit_core::Bell;
 
 use super::Target;
@@ -56,7 +56,7 @@ impl Watch {
         if event.event_type() != EventType::Delete {
             return;
         }
-        let age = event.prev_kv().map(|kv| kv.create_revision());
+        let age = event.prev_kv().map(KeyValue::create_revision);
         self.gone(kv.mod_revision(), age);
     }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use etcd_client::{Client, WatchRequestSender, WatchResponse, WatchResponseStream};
+use etcd_client::{Client, KeyValue, WatchRequestSender, WatchResponse, WatchResponseStream};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{sleep, timeout};
 
@@ -35,7 +35,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_
 struct Stream {
     asks: WatchRequestSender,
     answers: WatchResponseStream,
-    client: Client,
+    client: Arc<Client>,
     /// The turn of its server.
     turn: usize,
 }
@@ -194,7 +194,7 @@ impl Watcher {
             watch.see(event);
         }
         let last = answer.events().iter().filter_map(|event| event.kv());
-        if let Some(last) = last.map(|kv| kv.mod_revision()).max() {
+        if let Some(last) = last.map(KeyValue::mod_revision).max() {
             watch.seen_to(last);
         }
         true
