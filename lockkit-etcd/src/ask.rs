@@ -68,55 +68,55 @@ impl Asks {
         self.mode
     }
 
-    /// Comes in, and asks what is ahead: in one step, with the least that the answer must hold. An
-    /// own key that stands already is told, and left as it is.
+    /// Gets in line, and asks what is ahead: in one step, with the least that the answer must hold.
+    /// An own key that stands already is told, and left as it is.
     pub(crate) fn enter(&self, lease: i64) -> Txn {
         let mut queue = vec![self.put(lease), self.first()];
         queue.extend(self.latest());
-        let queue = Txn::new()
-            .when(self.may_queue())
-            .and_then(queue)
-            .or_else([self.standing(), self.first()]);
-        Txn::new()
-            .when([empty(self.keys.all())])
-            .and_then([self.put(lease)])
-            .or_else([TxnOp::txn(queue)])
+        Txn::new().when(self.may_queue()).and_then(queue).or_else([self.first(), self.standing()])
     }
 
-    /// Comes in if nothing keeps it from the key; leaves nothing otherwise. `as_of` is for
-    /// permits: no key came in since that revision.
-    pub(crate) fn enter_if_free(&self, lease: i64, as_of: Option<i64>) -> Txn {
+    /// Comes in if nothing keeps it from the key; leaves nothing otherwise. Every byte of this is
+    /// written to the disk of every member, so it asks for nothing that is not needed. `again`:
+    /// the own key may stand already. `as_of` is for permits: no key came in since that revision.
+    pub(crate) fn enter_if_free(&self, lease: i64, again: bool, as_of: Option<i64>) -> Txn {
         let mut free = match self.mode {
             Mode::Exclusive => vec![empty(self.keys.all())],
             Mode::Shared => self.keys.writers().into_iter().map(empty).collect(),
-            Mode::Permit { .. } => self.may_queue(),
+            Mode::Permit { .. } => {
+                self.keys.other_families(self.mode).into_iter().map(empty).collect()
+            }
             // A mode that this version does not know is never free.
             _ => vec![Compare::version(self.own.clone(), CompareOp::Less, 0)],
         };
-        free.push(absent(&self.own));
         if let Some(revision) = as_of {
             let all = self.keys.all();
             let unchanged = Compare::mod_revision(all.start, CompareOp::Less, revision + 1);
             free.push(unchanged.with_range(all.end));
         }
-        Txn::new().when(free).and_then([self.put(lease)]).or_else([self.standing(), self.first()])
+        let mut busy = vec![self.first()];
+        if again {
+            free.push(absent(&self.own));
+            busy.push(self.standing());
+        }
+        Txn::new().when(free).and_then([self.put(lease)]).or_else(busy)
     }
 
     /// Looks where the claim stands, and what is ahead of it now.
     pub(crate) fn look(&self, created: i64) -> Txn {
-        let mut ops = vec![self.standing(), self.first()];
+        let mut ops = vec![self.first(), self.standing()];
         ops.extend(self.older(created));
         Txn::new()
             .when([Compare::create_revision(self.own.clone(), CompareOp::Equal, created)])
             .and_then(ops)
-            .or_else([self.standing(), self.first()])
+            .or_else([self.first(), self.standing()])
     }
 
     /// Looks how many claims there are, for a permit that will not wait.
     pub(crate) fn count(&self) -> Txn {
         let all = self.keys.all();
         let count = GetOptions::new().with_range(all.end).with_count_only();
-        Txn::new().and_then([self.standing(), self.first(), TxnOp::get(all.start, Some(count))])
+        Txn::new().and_then([self.first(), self.standing(), TxnOp::get(all.start, Some(count))])
     }
 
     /// Puts the claim on another lease. Its create revision, and so its place, stays. Never makes
@@ -180,24 +180,19 @@ impl Asks {
     /// Reads the answer to [`enter`](Self::enter) or [`enter_if_free`](Self::enter_if_free).
     pub(crate) fn entered(&self, answer: &TxnResponse, lease: i64) -> Result<Seen, Problem> {
         let revision = revision(answer)?;
+        let parts = answer.op_responses();
+        if !answer.succeeded() {
+            return self.found(revision, &parts, None);
+        }
         let own = Place { created: revision, lease };
-        if answer.succeeded() {
-            return Ok(Seen { revision, own: Some(own), ahead: Ahead::Free, first: None });
-        }
-        let mut parts = answer.op_responses();
-        if let [TxnOpResponse::Txn(queue)] = &parts[..] {
-            if queue.succeeded() {
-                let parts = queue.op_responses();
-                let [_, TxnOpResponse::Get(first), rest @ ..] = &parts[..] else {
-                    return Err(Problem::malformed("a part"));
-                };
-                let first = first.kvs().first().cloned();
-                let ahead = self.judge(rest, own.created);
-                return Ok(Seen { revision, own: Some(own), ahead, first });
+        let (first, ahead) = match &parts[..] {
+            [_, TxnOpResponse::Get(first), rest @ ..] => {
+                (first.kvs().first().cloned(), self.judge(rest, own.created))
             }
-            parts = queue.op_responses();
-        }
-        self.found(revision, &parts, None)
+            // It was asked for nothing that could be ahead.
+            _ => (None, Ahead::Free),
+        };
+        Ok(Seen { revision, own: Some(own), ahead, first })
     }
 
     /// Reads the answer to [`look`](Self::look).
@@ -222,10 +217,14 @@ impl Asks {
         parts: &[TxnOpResponse],
         created: Option<i64>,
     ) -> Result<Seen, Problem> {
-        let [TxnOpResponse::Get(own), TxnOpResponse::Get(first), rest @ ..] = parts else {
+        let [TxnOpResponse::Get(first), rest @ ..] = parts else {
             return Err(Problem::malformed("a part"));
         };
-        let own = own.kvs().first();
+        let (own, rest) = match rest {
+            [TxnOpResponse::Get(own), rest @ ..] => (own.kvs().first(), rest),
+            // It cannot stand.
+            _ => (None, rest),
+        };
         let own = own.map(|kv| Place { created: kv.create_revision(), lease: kv.lease() });
         let ahead = created.map_or(Ahead::Unknown, |created| self.judge(rest, created));
         Ok(Seen { revision, own, ahead, first: first.kvs().first().cloned() })

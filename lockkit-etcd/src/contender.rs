@@ -34,7 +34,13 @@ pub(crate) struct EtcdContender {
     /// the call was dropped.
     under_way: Option<Arc<ServerLease>>,
     watching: Option<Watching>,
+    /// What the last answer said, for whoever asks again at once.
+    latest: Option<(Seen, Instant)>,
 }
+
+/// An answer so young needs no other: what has changed since then, a watch from its revision on
+/// tells.
+const JUST_NOW: Duration = Duration::from_millis(100);
 
 impl EtcdContender {
     pub(crate) fn new(client: Arc<Client>, claim: Claim) -> Self {
@@ -49,6 +55,7 @@ impl EtcdContender {
             doubtful: false,
             under_way: None,
             watching: None,
+            latest: None,
         }
     }
 
@@ -105,7 +112,7 @@ impl EtcdContender {
                 }
             }
             (Stage::Try, _) => {
-                let enter = self.asks.enter_if_free(lease.id(), None);
+                let enter = self.asks.enter_if_free(lease.id(), self.doubtful, None);
                 self.create(enter, &lease, left(until)).await
             }
             _ => self.create(self.asks.enter(lease.id()), &lease, left(until)).await,
@@ -137,7 +144,7 @@ impl EtcdContender {
             {
                 return Ok(Ok(seen));
             }
-            let enter = self.asks.enter_if_free(lease.id(), Some(seen.revision));
+            let enter = self.asks.enter_if_free(lease.id(), true, Some(seen.revision));
             let answered = match self.create(enter, lease, left(until)).await {
                 Ok(answered) => answered,
                 Err(failed) => return Ok(Err(failed)),
@@ -257,6 +264,7 @@ impl EtcdContender {
     fn gone(&mut self) {
         self.place = None;
         self.watching = None;
+        self.latest = None;
         if !self.doubtful {
             self.members.clear();
         }
@@ -270,12 +278,13 @@ impl EtcdContender {
         loop {
             // A ring between the question and the wait is not lost.
             let rung = self.watching.as_ref().map(Watching::listen);
-            let seen = match self.place {
-                Some(place) => {
+            let seen = match (self.place, self.latest.take()) {
+                (Some(_), Some((seen, at))) if at.elapsed() < JUST_NOW => seen,
+                (Some(place), _) => {
                     let answered = self.txn(self.asks.look(place.created), left(until)).await?;
                     self.asks.looked(&answered.value, place.created)?
                 }
-                None => match self.enter(stage, until).await? {
+                (None, _) => match self.come_in_line(stage, until).await? {
                     Some(seen) => seen,
                     None => continue,
                 },
@@ -288,13 +297,30 @@ impl EtcdContender {
             }
             if stage == Stage::First && matches!(seen.ahead, Ahead::Taken(_)) {
                 // Whoever waits asks once more, at once; the wake-up is for then.
+                let holder = self.holder(seen.first.as_ref());
                 self.place = seen.own;
-                return Ok(busy(Wake::never(), self.holder(seen.first.as_ref())));
+                self.latest = Some((seen, Instant::now()));
+                return Ok(busy(Wake::never(), holder));
             }
             if let Some(answer) = self.conclude(seen, rung, until).await? {
                 return Ok(answer);
             }
         }
+    }
+
+    /// Comes in at once if it can: that is the lesser question. Else it gets in line.
+    async fn come_in_line(&mut self, stage: Stage, until: Instant) -> Result<Option<Seen>> {
+        let lean = stage == Stage::First && !matches!(self.asks.mode(), Mode::Permit { .. });
+        if lean {
+            match self.enter(Stage::Try, until).await? {
+                Some(seen) if seen.own.is_some() || self.other_family(&seen).is_some() => {
+                    return Ok(Some(seen));
+                }
+                Some(_) => self.gone(),
+                None => return Ok(None),
+            }
+        }
+        self.enter(Stage::Wait, until).await
     }
 
     /// Leaves nothing when busy.
@@ -344,6 +370,7 @@ impl EtcdContender {
         let deleted = self.client.delete(&self.asks.own, budget).await?;
         self.place = None;
         self.watching = None;
+        self.latest = None;
         self.members.clear();
         Ok(if deleted { Released::Freed } else { Released::NotFound })
     }

@@ -1,11 +1,12 @@
 //! What the key of a claim holds: for people only, no decision reads it.
 //!
-//! **Frozen**: `token:mode:millis:label`. The mode is `x`, `s` or `pN`; the number is the time at
-//! which the claim came in, by its own process's clock, in milliseconds since 1970.
+//! **Frozen**: `mode:millis:label`. The mode is `x`, `s` or `pN`; the number is the time at which
+//! the claim was made, by its own process's clock, in milliseconds since 1970. The token is in the
+//! name of the key.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use lockkit_core::{Claim, Mode, Token};
+use lockkit_core::{Claim, Mode};
 
 /// The value of `claim`.
 pub(crate) fn write(claim: &Claim, now: SystemTime) -> Vec<u8> {
@@ -16,17 +17,15 @@ pub(crate) fn write(claim: &Claim, now: SystemTime) -> Vec<u8> {
     };
     let millis = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
     let label = claim.label.as_deref().unwrap_or_default();
-    format!("{}:{mode}:{millis}:{label}", claim.token).into_bytes()
+    format!("{mode}:{millis}:{label}").into_bytes()
 }
 
 /// The label in a value; `None` if it is not of ours, or has none.
 pub(crate) fn label(value: &[u8]) -> Option<String> {
     let value = std::str::from_utf8(value).ok()?;
-    let mut parts = value.splitn(4, ':');
-    let (token, mode, millis, label) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-    let ours = token.len() == 32
-        && token.parse::<Token>().is_ok()
-        && mode.starts_with(['x', 's', 'p'])
+    let mut parts = value.splitn(3, ':');
+    let (mode, millis, label) = (parts.next()?, parts.next()?, parts.next()?);
+    let ours = mode.starts_with(['x', 's', 'p'])
         && !millis.is_empty()
         && millis.bytes().all(|byte| byte.is_ascii_digit());
     (ours && !label.is_empty()).then(|| label.to_owned())
@@ -57,14 +56,13 @@ mod tests {
         {
             let claim = claim(mode, "job:7");
             let value = String::from_utf8(write(&claim, now)).unwrap();
-            assert_eq!(value, format!("{}:{mark}:1700000000123:job:7", claim.token));
+            assert_eq!(value, format!("{mark}:1700000000123:job:7"));
         }
     }
 
     #[test]
     fn foreign_values_tell_nothing() {
-        let token = Token::new();
-        for value in ["", "x", &token.to_string(), &format!("{token}:x::a"), "a:x:1:b"] {
+        for value in ["", "x", "x::a", "a:1:b", "x:1z:b", "x:1"] {
             assert_eq!(label(value.as_bytes()), None, "{value}");
         }
     }
