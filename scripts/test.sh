@@ -14,6 +14,8 @@ install_missing script bsdutils
 # service: no test uses that.)
 install_missing redis-server redis-server
 install_missing redis-cli redis-tools
+install_missing etcd etcd-server
+install_missing etcdctl etcd-client
 install_missing openssl openssl
 install_missing setpriv util-linux
 # The etcd backend is built with the compiler of protocol buffers and its bundled files.
