@@ -141,7 +141,7 @@ impl Keeper {
                 Err(_) => tokio::time::sleep(self.pause()).await,
             }
         }
-        self.lease.over("the lease was given back");
+        self.lease.given_back();
     }
 }
 

@@ -163,6 +163,13 @@ impl ServerLease {
         self.progress.notify_waiters();
     }
 
+    /// It was revoked because nothing is on it. Claims that have just moved away are not lost: the
+    /// engine may not know yet that they have.
+    pub(crate) fn given_back(&self) {
+        self.worsen(Standing::Over);
+        self.progress.notify_waiters();
+    }
+
     /// Whether the server is known not to have it any more.
     pub(crate) fn is_over(&self) -> bool {
         self.state().standing == Standing::Over
@@ -408,6 +415,15 @@ mod tests {
         let (lease, now) = lease();
         lease.extended(now - SECOND);
         assert_eq!(lease.terms().sent, now);
+    }
+
+    #[test]
+    fn giving_it_back_takes_nobody_with_it() {
+        let (lease, _) = lease();
+        lease.given_back();
+        assert!(lease.is_over() && !lease.shared.has_ended());
+        lease.over("test");
+        assert!(lease.shared.has_ended());
     }
 
     #[test]

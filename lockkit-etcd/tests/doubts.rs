@@ -1,4 +1,4 @@
-//! Requests that were given up without an answer, and take effect later.
+//! Requests that were given up without an answer, and may take effect later.
 
 #![cfg(test)] // for clippy: the helpers here may panic as the tests may
 
@@ -39,54 +39,57 @@ impl TwoWays {
         guard
     }
 
+    fn lease_of_first(&self) -> i64 {
+        self.server.keys(PREFIX).unwrap()[0].lease
+    }
+
     fn claims(&self) -> usize {
         self.server.keys(PREFIX).unwrap().len()
     }
 }
 
-/// A create that lands behind its own clean-up finds no lease. Without that it would stay for
-/// ever, since its lease is kept alive for others.
+/// What lands behind its own clean-up finds no lease. Else it would stay for ever, since its lease
+/// is kept alive for others. Those move, and keep their places.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_late_create_does_not_stay() {
+async fn a_lease_in_doubt_is_left_by_all_and_revoked() {
     let ways = TwoWays::start();
     let lock = ways.client();
     lock.ping().await.unwrap();
     let other = grant(&lock, "other").await;
-    let fence = other.fence();
+    let (fence, old) = (other.fence(), ways.lease_of_first());
+    // One who waits has a place on it too.
+    let waiter = tokio::spawn(lock.acquire(Request::new("other").timeout(AT_ONCE * 20)));
+    eventually(AT_ONCE, "in line", || ways.claims() == 2).await;
     let guard = ways.twice_sent(&lock).await;
+    let late = ways.server.keys(PREFIX).unwrap().remove(2).key;
     guard.release().await.unwrap();
-    assert_eq!(ways.claims(), 1, "only the other one stands");
-    // It moves with its next renewal; then the first lease goes, and the create comes.
-    let old = ways.server.keys(PREFIX).unwrap()[0].lease;
-    let moved = || ways.server.keys(PREFIX).unwrap()[0].lease != old;
+    let moved = || ways.lease_of_first() != old;
     eventually(Duration::from_secs(3), "the other claim is on another lease", moved).await;
-    eventually(AT_ONCE, "the old lease is gone", || !ways.server.leases().unwrap().contains(&old))
-        .await;
-    let before = ways.server.messages("Txn").unwrap();
-    ways.slow.pass(Toward::Server);
-    eventually(AT_ONCE, "the late create has come", || {
-        ways.server.messages("Txn").unwrap() > before
-    })
-    .await;
-    assert_eq!(ways.claims(), 1, "what came late stays");
+    let gone = || !ways.server.leases().unwrap().contains(&old);
+    eventually(AT_ONCE, "the lease in doubt is revoked", gone).await;
+    let error = ways.server.put(late, "late", old).unwrap_err().to_string();
+    assert!(error.contains("lease not found"), "{error}");
     assert!(other.is_held() && other.fence() == fence, "{:?}", other.loss());
+    assert_eq!(ways.claims(), 2, "nobody has lost its place");
     other.release().await.unwrap();
+    waiter.await.unwrap().unwrap().release().await.unwrap();
     assert!(lock.close(AT_ONCE).await);
     empty(&ways.server).await;
 }
 
-/// The same without anybody else: the create comes before the lease was given up by the server.
+/// The same without anybody else: it need not end by itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_late_create_goes_with_its_lease() {
+async fn a_lease_in_doubt_that_nobody_is_on_is_revoked_at_once() {
     let ways = TwoWays::start();
     let lock = ways.client();
     grant(&lock, "first").await.release().await.unwrap();
+    let [old] = ways.server.leases().unwrap()[..] else { panic!("one lease") };
     let guard = ways.twice_sent(&lock).await;
+    let gone = || !ways.server.leases().unwrap().contains(&old);
+    eventually(AT_ONCE, "the lease in doubt is revoked", gone).await;
+    assert!(guard.is_held());
     guard.release().await.unwrap();
-    ways.slow.pass(Toward::Server);
-    eventually(AT_ONCE, "the late claim is gone", || ways.claims() == 0).await;
-    // The key is free, and new claims are on a lease that nothing can land on.
-    grant(&lock, Request::new("late")).await.release().await.unwrap();
+    grant(&lock, "late").await.release().await.unwrap();
     assert!(lock.close(AT_ONCE).await);
     empty(&ways.server).await;
 }
