@@ -50,12 +50,14 @@ impl Client {
         self.fleet.call(budget, ask).await
     }
 
-    /// Takes a claim's own key out; whether it was there.
+    /// Takes a claim's own key out; whether it was there. What was sent twice may have found it the
+    /// first time.
     pub(crate) async fn delete(&self, key: &[u8], budget: Duration) -> Result<bool, Failed> {
         let ask = |client: Arc<etcd_client::Client>| async move {
             client.kv_client().delete(key, None).await
         };
-        Ok(self.fleet.call(budget, ask).await?.value.deleted() > 0)
+        let answered = self.fleet.call(budget, ask).await?;
+        Ok(answered.value.deleted() > 0 || answered.doubtful)
     }
 
     /// Where a key stands, as most of the members know it.

@@ -118,7 +118,12 @@ impl EtcdContender {
             _ => self.create(self.asks.enter(lease.id()), &lease, left(until)).await,
         };
         match answered {
-            Ok(answered) => Ok(Some(self.asks.entered(&answered.value, lease.id())?)),
+            Ok(answered) => {
+                let seen = self.asks.entered(&answered.value, lease.id())?;
+                // What was sent twice may have met itself.
+                let itself = answered.doubtful && seen.own.is_none();
+                Ok((!itself).then_some(seen))
+            }
             Err(failed) => self.not_entered(failed, &lease),
         }
     }
@@ -338,6 +343,10 @@ impl EtcdContender {
             };
             let Some(place) = seen.own else {
                 let other = self.other_family(&seen);
+                if self.doubtful {
+                    // What comes later finds no lease then.
+                    self.remove(left(until)).await?;
+                }
                 self.gone();
                 return match (other, self.holder(seen.first.as_ref())) {
                     (Some(other), _) => {

@@ -76,11 +76,6 @@ impl Problem {
     pub(crate) fn verdict(&self) -> Verdict {
         self.verdict
     }
-
-    /// Whether no other server would say anything else.
-    pub(crate) fn is_final(&self) -> bool {
-        matches!(self.verdict, Verdict::Refused | Verdict::NoLease)
-    }
 }
 
 impl fmt::Display for Problem {

@@ -1,13 +1,16 @@
 //! All servers of a cluster: calls go to the one that served last, and from there to the next.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use etcd_client::{Client, Error as EtcdError};
 use lockkit_core::{BootInstant, Error};
 use tokio::sync::Notify;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout_at};
 
 use crate::errors::{Problem, Verdict};
 use crate::node::Node;
@@ -92,8 +95,9 @@ impl Fleet {
         }
     }
 
-    /// Calls one server after the other until one answers, within `budget`. Whatever `ask` asks
-    /// for must be right when it takes effect twice, and late.
+    /// Asks one server, the next one too when it does not answer within its share of `budget`, and
+    /// so on: the first answer counts. Whatever `ask` asks for must be right when it takes effect
+    /// twice, and late.
     pub(crate) async fn call<T, F>(
         &self,
         budget: Duration,
@@ -104,64 +108,62 @@ impl Fleet {
     {
         let until = Instant::now() + budget;
         let slice = self.slice(budget);
-        let mut doubtful = false;
-        let mut last = None;
-        let mut refreshed = false;
         // Once around, and once again where it began: that connection may just have been an old one.
         let mut tries = self.nodes.len() + 1;
-        while tries > 0 {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
+        let (mut doubtful, mut refreshed, mut last) = (false, false, None);
+        let mut asked = Vec::new();
+        loop {
+            let now = Instant::now();
+            if tries > 0 && now < until {
+                tries -= 1;
+                asked.push(Try::new(self.first(), &ask));
             }
-            tries -= 1;
-            let (node, turn) = self.first();
-            let slice = if tries == 0 { left } else { slice.min(left) };
-            let opened = match timeout(slice, node.client()).await {
-                Ok(Ok(opened)) => opened,
-                Ok(Err(problem)) if problem.is_final() => return Err(Failed { problem, doubtful }),
-                Ok(Err(problem)) => {
-                    self.avoid(turn);
-                    last = Some(problem);
-                    continue;
-                }
+            let patience = if tries > 0 { (now + slice).min(until) } else { until };
+            let ended = match timeout_at(patience, first_of(&mut asked)).await {
+                Ok(Some(ended)) => ended,
+                Ok(None) => break,
                 Err(_) => {
-                    self.avoid(turn);
-                    let text = format!("{} let nobody in within {slice:?}", node.name());
-                    last = Some(Problem::not_sent(text));
-                    continue;
+                    if let Some(silent) = asked.last() {
+                        last = Some(silent.silence(slice));
+                        self.avoid(silent.turn);
+                    }
+                    if patience < until {
+                        continue;
+                    }
+                    break;
                 }
             };
-            let sent = BootInstant::now();
-            let error = match timeout(slice, ask(Arc::clone(&opened.client))).await {
-                Ok(Ok(value)) => return Ok(Answered { value, sent, doubtful }),
-                Ok(Err(error)) => error,
-                Err(_) => {
-                    doubtful = true;
-                    node.doubt(opened.generation);
-                    self.avoid(turn);
-                    let text = format!("{} did not answer within {slice:?}", node.name());
-                    last = Some(Problem::silent(text));
-                    continue;
+            let Ended { turn, client, sent, result } = ended;
+            let problem = match result {
+                Ok(value) => {
+                    doubtful |= asked.iter().any(Try::was_sent);
+                    asked.iter().for_each(Try::doubt);
+                    return Ok(Answered { value, sent, doubtful });
                 }
+                Err(problem) => problem,
             };
-            let problem = Problem::of(&node.name(), error);
-            match problem.verdict() {
-                Verdict::Refused | Verdict::NoLease => return Err(Failed { problem, doubtful }),
-                Verdict::StaleToken if refreshed => return Err(Failed { problem, doubtful }),
-                Verdict::StaleToken => {
+            match (problem.verdict(), client) {
+                (Verdict::Refused | Verdict::NoLease, _) => {
+                    doubtful |= asked.iter().any(Try::was_sent);
+                    return Err(Failed { problem, doubtful });
+                }
+                (Verdict::StaleToken, Some(client)) if !refreshed => {
                     refreshed = true;
                     tries += 1;
                     // What is wrong with the user is what the next try says.
-                    let left = until.saturating_duration_since(Instant::now());
-                    let _ = timeout(left, opened.client.refresh_token()).await;
+                    let _ = timeout_at(until, client.refresh_token()).await;
                 }
-                verdict => {
+                (Verdict::StaleToken, _) => return Err(Failed { problem, doubtful }),
+                (verdict, _) => {
                     doubtful |= verdict == Verdict::Unknown;
                     self.avoid(turn);
                 }
             }
             last = Some(problem);
+        }
+        for silent in &asked {
+            doubtful |= silent.was_sent();
+            silent.doubt();
         }
         let problem =
             last.unwrap_or_else(|| Problem::not_sent("there was no time to ask etcd for anything"));
@@ -174,4 +176,92 @@ impl Fleet {
             node.close();
         }
     }
+}
+
+/// What a server said, and by which client; `None` if there is none.
+type Said<T> = (Option<Arc<Client>>, Result<T, Problem>);
+
+/// One server that was asked.
+struct Try<'a, T> {
+    node: Arc<Node>,
+    turn: usize,
+    /// When the request was sent, in nanoseconds after boot, and by which client; zero if it was
+    /// not sent.
+    sent: Arc<AtomicU64>,
+    generation: Arc<AtomicU64>,
+    asking: Pin<Box<dyn Future<Output = Said<T>> + Send + 'a>>,
+}
+
+/// How that ended.
+struct Ended<T> {
+    turn: usize,
+    client: Option<Arc<Client>>,
+    sent: BootInstant,
+    result: Result<T, Problem>,
+}
+
+impl<'a, T> Try<'a, T> {
+    fn new<F>(
+        (node, turn): (Arc<Node>, usize),
+        ask: &'a (impl Fn(Arc<Client>) -> F + Send + Sync),
+    ) -> Self
+    where
+        F: Future<Output = Result<T, EtcdError>> + Send + 'a,
+    {
+        let (sent, generation) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let asking = {
+            let (node, sent, generation) =
+                (Arc::clone(&node), Arc::clone(&sent), Arc::clone(&generation));
+            async move {
+                let opened = match node.client().await {
+                    Ok(opened) => opened,
+                    Err(problem) => return (None, Err(problem)),
+                };
+                generation.store(opened.generation, Ordering::Release);
+                sent.store(BootInstant::now().as_nanos(), Ordering::Release);
+                let answer = ask(Arc::clone(&opened.client)).await;
+                (Some(opened.client), answer.map_err(|error| Problem::of(&node.name(), error)))
+            }
+        };
+        Self { node, turn, sent, generation, asking: Box::pin(asking) }
+    }
+
+    fn was_sent(&self) -> bool {
+        self.sent.load(Ordering::Acquire) > 0
+    }
+
+    /// It has not answered until now.
+    fn silence(&self, slice: Duration) -> Problem {
+        let name = self.node.name();
+        if self.was_sent() {
+            Problem::silent(format!("{name} did not answer within {slice:?}"))
+        } else {
+            Problem::not_sent(format!("{name} let nobody in within {slice:?}"))
+        }
+    }
+
+    /// It has not answered at all.
+    fn doubt(&self) {
+        if self.was_sent() {
+            self.node.doubt(self.generation.load(Ordering::Acquire));
+        }
+    }
+}
+
+/// The first of those that ends, which is taken out; `None` if there are none.
+async fn first_of<T>(asked: &mut Vec<Try<'_, T>>) -> Option<Ended<T>> {
+    poll_fn(|cx| {
+        if asked.is_empty() {
+            return Poll::Ready(None);
+        }
+        for at in 0..asked.len() {
+            if let Poll::Ready((client, result)) = asked[at].asking.as_mut().poll(cx) {
+                let Try { turn, sent, .. } = asked.remove(at);
+                let sent = BootInstant::from_nanos(sent.load(Ordering::Acquire));
+                return Poll::Ready(Some(Ended { turn, client, sent, result }));
+            }
+        }
+        Poll::Pending
+    })
+    .await
 }
