@@ -5,14 +5,25 @@ fail() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
 # install_missing COMMAND PACKAGE: installs PACKAGE with apt-get unless COMMAND is there.
 install_missing() {
-    command -v "$1" >/dev/null 2>&1 && return 0
+    command -v "$1" >/dev/null 2>&1 || install_package "$2" "\`$1\`"
+}
+
+# install_package PACKAGE WHAT: installs PACKAGE with apt-get, because WHAT is missing.
+install_package() {
     command -v apt-get >/dev/null 2>&1 ||
-        fail "\`$1\` is missing, and there is no apt-get; install it and try again"
+        fail "$2 is missing, and there is no apt-get; install it and try again"
     local sudo=
     [ "$(id -u)" = 0 ] || sudo=sudo
-    say "\`$1\` is missing: $sudo apt-get install $2"
-    $sudo apt-get update -qq && $sudo apt-get install -y -qq "$2" >/dev/null ||
-        fail "could not install the package $2"
+    say "$2 is missing: $sudo apt-get install $1"
+    $sudo apt-get update -qq && $sudo apt-get install -y -qq "$1" >/dev/null ||
+        fail "could not install the package $1"
+}
+
+# has_proto_files: whether the protocol buffer compiler finds the files that come with it.
+has_proto_files() {
+    printf 'syntax = "proto3";\nimport "google/protobuf/empty.proto";\n' |
+        "${PROTOC:-protoc}" -I/dev ${PROTOC_INCLUDE:+-I"$PROTOC_INCLUDE"} \
+            --descriptor_set_out=/dev/null /dev/stdin >/dev/null 2>&1
 }
 
 # install_component COMMAND COMPONENT: adds a component of the Rust toolchain through rustup.

@@ -14,8 +14,13 @@ install_missing script bsdutils
 # service: no test uses that.)
 install_missing redis-server redis-server
 install_missing redis-cli redis-tools
+install_missing etcd etcd-server
+install_missing etcdctl etcd-client
 install_missing openssl openssl
 install_missing setpriv util-linux
+# The etcd backend is built with the compiler of protocol buffers and its bundled files.
+[ -n "${PROTOC:-}" ] || install_missing protoc protobuf-compiler
+has_proto_files || install_package libprotobuf-dev "what comes with \`protoc\`"
 # For the clients of other languages that share locks with ours.
 install_missing python3 python3
 python3 -m ensurepip --version >/dev/null 2>&1 ||
@@ -27,13 +32,13 @@ say "formatting"
 cargo fmt --all --check
 
 say "each feature alone, none, and all: warnings are errors"
-for features in "" sqlite redis cli; do
+for features in "" sqlite redis etcd cli; do
     cargo clippy --quiet -p lockkit --no-default-features --features "$features" -- -D warnings
 done
 cargo clippy --quiet --workspace --all-features --all-targets -- -D warnings
 
 say "no feature, no database driver"
-if cargo tree -p lockkit --no-default-features --edges normal | grep -E 'sqlx|libsqlite3|redis|rustls'; then
+if cargo tree -p lockkit --no-default-features --edges normal | grep -E 'sqlx|libsqlite3|redis|rustls|etcd|tonic'; then
     fail "the facade without features depends on a database driver"
 fi
 

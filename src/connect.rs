@@ -7,10 +7,10 @@ use lockkit_core::{DistributedLock, Error, Memory, Require, Result};
 
 /// Every scheme that a backend of this version answers to.
 const KNOWN: &str = "`memory:`, `sqlite:`, `redis:`, `rediss:`, `redis+sentinel:`, \
-                     `redis+cluster:` and `redlock:`";
+                     `redis+cluster:`, `redlock:`, `etcd:` and `etcds:`";
 
 /// Schemes whose backends are planned: no reason to look for a typing mistake.
-const PLANNED: [&str; 6] = ["etcd", "etcds", "zk", "postgres", "postgresql", "mysql"];
+const PLANNED: [&str; 4] = ["zk", "postgres", "postgresql", "mysql"];
 
 /// Opens the backend that `url` names, and asks it for a sign of life.
 ///
@@ -70,6 +70,7 @@ fn open(url: &ConnectUrl) -> Result<Arc<dyn DistributedLock>> {
         "memory" => Ok(Arc::new(Memory::from_url(url)?)),
         "sqlite" => sqlite(url),
         "redis" | "rediss" | "redis+sentinel" | "redis+cluster" | "redlock" => redis(url),
+        "etcd" | "etcds" => etcd(url),
         planned if PLANNED.contains(&planned) => Err(Error::configuration(format!(
             "this version of lockkit has no backend for `{planned}:` yet; it has {KNOWN}"
         ))),
@@ -99,7 +100,17 @@ fn redis(url: &ConnectUrl) -> Result<Arc<dyn DistributedLock>> {
     Err(not_compiled_in(url, "redis"))
 }
 
-#[cfg(not(all(feature = "sqlite", feature = "redis")))]
+#[cfg(feature = "etcd")]
+fn etcd(url: &ConnectUrl) -> Result<Arc<dyn DistributedLock>> {
+    Ok(Arc::new(lockkit_etcd::EtcdLock::from_url(url)?))
+}
+
+#[cfg(not(feature = "etcd"))]
+fn etcd(url: &ConnectUrl) -> Result<Arc<dyn DistributedLock>> {
+    Err(not_compiled_in(url, "etcd"))
+}
+
+#[cfg(not(all(feature = "sqlite", feature = "redis", feature = "etcd")))]
 fn not_compiled_in(url: &ConnectUrl, feature: &str) -> Error {
     Error::configuration(format!(
         "`{}:` is not compiled in; enable feature `{feature}` of the crate `lockkit`",

@@ -14,6 +14,8 @@ pub use lockkit_core::{
     LossReason, Lost, Memory, Mode, NotAcquired, Owner, Request, Require, Result, Settings,
     Subject, Token, TryAcquire, Wait, Which,
 };
+#[cfg(feature = "etcd")]
+pub use lockkit_etcd::EtcdLock;
 #[cfg(feature = "redis")]
 pub use lockkit_redis::RedisLock;
 #[cfg(feature = "sqlite")]

@@ -1,14 +1,16 @@
 //! The capability table in `docs/capabilities.md` and in the README is what the code says.
 //! `UPDATE_TABLES=1 cargo test --all-features --test capabilities` writes it anew.
 
-#![cfg(all(feature = "sqlite", feature = "redis"))]
+#![cfg(all(feature = "sqlite", feature = "redis", feature = "etcd"))]
 #![cfg(test)] // for clippy: the helpers here may panic as the tests may
 
 use std::fmt::Write as _;
 use std::path::Path;
 
 use lockkit::backend::url::ConnectUrl;
-use lockkit::{Capabilities, Consistency, DistributedLock, Fencing, LeaseKind, RedisLock, connect};
+use lockkit::{
+    Capabilities, Consistency, DistributedLock, EtcdLock, Fencing, LeaseKind, RedisLock, connect,
+};
 
 const MARKS: [&str; 2] = ["<!-- capabilities -->\n", "<!-- /capabilities -->\n"];
 
@@ -35,6 +37,8 @@ async fn backends() -> Vec<(&'static str, Capabilities)> {
         let lock = RedisLock::from_url(&ConnectUrl::parse(url).unwrap()).unwrap();
         all.push((shown, lock.core().capabilities().clone()));
     }
+    let etcd = EtcdLock::from_url(&ConnectUrl::parse("etcd://h").unwrap()).unwrap();
+    all.push(("etcd:", etcd.core().capabilities().clone()));
     all
 }
 

@@ -4,6 +4,10 @@
 
 #[path = "servers/cluster.rs"]
 mod cluster;
+#[path = "servers/etcd.rs"]
+mod etcd;
+#[path = "servers/etcd_cluster.rs"]
+mod etcd_cluster;
 #[path = "servers/process.rs"]
 mod process;
 #[path = "servers/proxy.rs"]

@@ -4,12 +4,18 @@
 //! one host, several hosts). No part of a URL but its scheme and the names of its parameters
 //! ever reaches a message: the rest may hold a password.
 
+mod authority;
+mod tls;
+
 use std::fmt;
 use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 
 use crate::error::{Error, Result};
+
+pub use authority::{Address, Authority};
+pub use tls::TlsFiles;
 
 /// A URL, taken apart.
 #[derive(Clone, PartialEq, Eq)]

@@ -187,8 +187,7 @@ fn file(name: &str, path: &Path) -> Result<Vec<u8>, Problem> {
 /// Refuses, at construction and without I/O on the network, files that are not there.
 pub(crate) fn check_files(files: Option<&TlsFiles>) -> lockkit_core::Result<()> {
     let Some(files) = files else { return Ok(()) };
-    let client = files.client.iter().flat_map(|(c, k)| [("tls_cert", c), ("tls_key", k)]);
-    for (name, path) in files.ca.iter().map(|ca| ("tls_ca", ca)).chain(client) {
+    for (name, path) in files.named() {
         file(name, path).map_err(Error::from)?;
     }
     Ok(())

@@ -1,10 +1,10 @@
 //! What a URL says: which servers, how to reach them, and how to lock there.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::time::Duration;
 
-use lockkit_core::url::{ConnectUrl, Params, decode};
+pub(crate) use lockkit_core::url::{Address, TlsFiles};
+use lockkit_core::url::{Authority, ConnectUrl, Params};
 use lockkit_core::{Error, Result, Settings};
 use redis::{ConnectionAddr, ConnectionInfo};
 
@@ -56,23 +56,6 @@ pub(crate) enum Servers {
     Redlock(Vec<Address>),
 }
 
-/// Where a server listens.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Address {
-    pub(crate) host: String,
-    pub(crate) port: u16,
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') {
-            write!(f, "[{}]:{}", self.host, self.port)
-        } else {
-            write!(f, "{}:{}", self.host, self.port)
-        }
-    }
-}
-
 /// How to get in.
 #[derive(Clone, Default)]
 pub(crate) struct Access {
@@ -87,15 +70,6 @@ pub(crate) struct Access {
     pub(crate) connect_timeout: Option<Duration>,
     /// All of it, from a client that the application has.
     pub(crate) given: Option<ConnectionInfo>,
-}
-
-/// Certificates in PEM files.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct TlsFiles {
-    /// Who signs the server's certificate; the system's authorities if not given.
-    pub(crate) ca: Option<PathBuf>,
-    /// The client's own certificate and its key.
-    pub(crate) client: Option<(PathBuf, PathBuf)>,
 }
 
 impl fmt::Debug for Access {
@@ -119,14 +93,14 @@ const REDLOCK_NODES: std::ops::RangeInclusive<usize> = 3..=9;
 /// Reads a URL.
 pub(crate) fn read(url: &ConnectUrl) -> Result<Target> {
     let scheme = url.scheme().to_owned();
-    let parts = Parts::of(url.rest(), &scheme)?;
+    let authority = Authority::of(url)?;
     let port = if scheme == "redis+sentinel" { SENTINEL_PORT } else { REDIS_PORT };
-    let addresses = addresses(&parts.hosts, port, &scheme)?;
+    let addresses = authority.addresses(port)?;
     let servers = match scheme.as_str() {
         "redis" | "rediss" => Servers::One(only_one(addresses, &scheme)?),
         "redis+sentinel" => Servers::Sentinel {
             sentinels: addresses,
-            master: parts.path.clone().ok_or_else(|| {
+            master: authority.path().map(str::to_owned).ok_or_else(|| {
                 Error::configuration(
                     "the URL names no primary; write `redis+sentinel://host,host,host/name`, \
                      with the name that the sentinels monitor it under",
@@ -139,94 +113,10 @@ pub(crate) fn read(url: &ConnectUrl) -> Result<Target> {
     };
     let mut params = url.clone().into_params();
     let settings = Settings::default().read(&mut params)?;
-    let access = access(&mut params, &parts, &scheme)?;
+    let access = access(&mut params, &authority, &scheme)?;
     let options = options(&mut params, &servers)?;
     params.finish(&scheme)?;
     Ok(Target { servers, access, settings, options })
-}
-
-/// `//[user[:password]@]hosts[/path]`, decoded as far as its parts must not be split any more.
-struct Parts {
-    username: Option<String>,
-    password: Option<String>,
-    hosts: String,
-    path: Option<String>,
-}
-
-impl Parts {
-    fn of(rest: &str, scheme: &str) -> Result<Self> {
-        let Some(rest) = rest.strip_prefix("//") else {
-            return Err(Error::configuration(format!(
-                "after `{scheme}:` come two slashes and a host, as in `{scheme}://localhost`"
-            )));
-        };
-        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let (user, hosts) = match authority.rsplit_once('@') {
-            Some((user, hosts)) => (Some(user), hosts),
-            None => (None, authority),
-        };
-        let (username, password) = match user {
-            // A raw `@` or `:` in a password could be meant either way.
-            Some(user) if user.contains('@') || user.matches(':').count() > 1 => {
-                return Err(Error::configuration(
-                    "the user or the password holds a raw `@` or `:`; write them \
-                     percent-encoded, as `%40` and `%3A`",
-                ));
-            }
-            Some(user) => {
-                let (name, password) = user.split_once(':').unwrap_or((user, ""));
-                (text("the user", name)?, text("the password", password)?)
-            }
-            None => (None, None),
-        };
-        if path.contains(['/', '@']) {
-            return Err(Error::configuration(
-                "the URL has more after its host than one name or number; if a slash or an `@` \
-                 belongs to the password, write it as `%2F` or `%40`",
-            ));
-        }
-        let path = text("the path", path)?;
-        Ok(Self { username, password, hosts: hosts.to_owned(), path })
-    }
-}
-
-fn text(what: &str, encoded: &str) -> Result<Option<String>> {
-    Ok(Some(decode(what, encoded)?).filter(|text| !text.is_empty()))
-}
-
-fn addresses(hosts: &str, port: u16, scheme: &str) -> Result<Vec<Address>> {
-    let mut all: Vec<Address> = Vec::new();
-    for host in hosts.split(',') {
-        let address = address(host, port).ok_or_else(|| {
-            Error::configuration(format!(
-                "`{scheme}:` takes hosts as `name`, `name:port` or `[IPv6]:port`, with commas \
-                 between them; one of them is something else"
-            ))
-        })?;
-        if all.contains(&address) {
-            return Err(Error::configuration(format!("`{address}` is named twice")));
-        }
-        all.push(address);
-    }
-    Ok(all)
-}
-
-/// One host, with `port` if it names none.
-pub(crate) fn address(text: &str, port: u16) -> Option<Address> {
-    let (host, given) = if let Some(rest) = text.strip_prefix('[') {
-        let (host, rest) = rest.split_once(']')?;
-        (host, rest.strip_prefix(':').or_else(|| rest.is_empty().then_some("")))
-    } else {
-        match text.split_once(':') {
-            Some((host, port)) => (host, Some(port).filter(|port| !port.is_empty())),
-            None => (text, Some("")),
-        }
-    };
-    let given = given?;
-    let port = if given.is_empty() { port } else { given.parse().ok().filter(|p| *p != 0)? };
-    let host = decode("a host", host).ok()?;
-    let plain = |c: char| c.is_alphanumeric() || "-_.:%".contains(c);
-    (!host.is_empty() && host.chars().all(plain)).then_some(Address { host, port })
 }
 
 fn only_one(mut addresses: Vec<Address>, scheme: &str) -> Result<Address> {
@@ -251,19 +141,8 @@ fn check_nodes(nodes: Vec<Address>) -> Result<Vec<Address>> {
     )))
 }
 
-fn access(params: &mut Params, parts: &Parts, scheme: &str) -> Result<Access> {
-    let twice = |what: &str| {
-        Error::configuration(format!("the {what} is given twice: in the URL and as a parameter"))
-    };
-    let either = |what: &str, a: Option<String>, b: Option<String>| match (a, b) {
-        (Some(_), Some(_)) => Err(twice(what)),
-        (a, b) => Ok(a.or(b)),
-    };
-    let username = either("user", parts.username.clone(), params.text("username")?)?;
-    let password = either("password", parts.password.clone(), params.text("password")?)?;
-    if username.is_some() && password.is_none() {
-        return Err(Error::configuration("a user without a password; write `user:password@host`"));
-    }
+fn access(params: &mut Params, authority: &Authority, scheme: &str) -> Result<Access> {
+    let (username, password) = authority.credentials(params)?;
     let by_sentinel = scheme == "redis+sentinel";
     let (sentinel_username, sentinel_password) = if by_sentinel {
         (params.text("sentinel_username")?, params.text("sentinel_password")?)
@@ -275,7 +154,7 @@ fn access(params: &mut Params, parts: &Parts, scheme: &str) -> Result<Access> {
         password,
         sentinel_username,
         sentinel_password,
-        database: database(params, parts, scheme)?,
+        database: database(params, authority, scheme)?,
         tls: tls(params, scheme)?,
         connect_timeout: params.duration("connect_timeout")?,
         given: None,
@@ -283,10 +162,10 @@ fn access(params: &mut Params, parts: &Parts, scheme: &str) -> Result<Access> {
 }
 
 /// The path of the URL or `db`; of a URL for Sentinel only `db`, and a cluster has but one.
-fn database(params: &mut Params, parts: &Parts, scheme: &str) -> Result<i64> {
+fn database(params: &mut Params, authority: &Authority, scheme: &str) -> Result<i64> {
     let given = params.number("db", 0..=i64::MAX.unsigned_abs())?;
     let given = given.map(|n| i64::try_from(n).unwrap_or(i64::MAX));
-    let in_path = match &parts.path {
+    let in_path = match authority.path() {
         Some(path) if scheme != "redis+sentinel" => {
             Some(path.parse::<i64>().ok().filter(|n| *n >= 0).ok_or_else(|| {
                 Error::configuration(format!(
@@ -314,25 +193,8 @@ fn tls(params: &mut Params, scheme: &str) -> Result<Option<TlsFiles>> {
     } else {
         params.flag("tls")?.unwrap_or(false)
     };
-    let [ca, cert, key] = ["tls_ca", "tls_cert", "tls_key"].map(|name| params.text(name));
-    let (ca, cert, key) =
-        (ca?.map(PathBuf::from), cert?.map(PathBuf::from), key?.map(PathBuf::from));
-    if !on && (ca.is_some() || cert.is_some() || key.is_some()) {
-        let how = if scheme == "redis" { "write `rediss:`" } else { "add `tls=true`" };
-        return Err(Error::configuration(format!(
-            "TLS files are given for a connection without TLS; {how}"
-        )));
-    }
-    let client = match (cert, key) {
-        (Some(cert), Some(key)) => Some((cert, key)),
-        (None, None) => None,
-        _ => {
-            return Err(Error::configuration(
-                "`tls_cert` and `tls_key` go together: the client's certificate and its key",
-            ));
-        }
-    };
-    Ok(on.then_some(TlsFiles { ca, client }))
+    let how = if scheme == "redis" { "write `rediss:`" } else { "add `tls=true`" };
+    TlsFiles::read(params, on, how)
 }
 
 fn options(params: &mut Params, servers: &Servers) -> Result<RedisOptions> {

@@ -21,6 +21,7 @@ pub struct Launch {
     args: Vec<OsString>,
     variables: Vec<(OsString, OsString)>,
     files: Vec<(String, String)>,
+    sockets: Vec<String>,
     directory: TempDir,
 }
 
@@ -32,8 +33,8 @@ impl Launch {
     pub fn new(program: Program) -> Result<Self> {
         let directory = scratch::directory("lockkit-server-")?;
         std::fs::create_dir(directory.path().join("data"))?;
-        let (args, variables, files) = Default::default();
-        Ok(Self { program, args, variables, files, directory })
+        let (args, variables, files, sockets) = Default::default();
+        Ok(Self { program, args, variables, files, sockets, directory })
     }
 
     /// Adds one argument.
@@ -65,6 +66,14 @@ impl Launch {
         self
     }
 
+    /// A socket in the data part, which every start takes away first: a server that was killed has
+    /// left it there, and may not start beside it.
+    #[must_use]
+    pub fn socket(mut self, name: impl Into<String>) -> Self {
+        self.sockets.push(name.into());
+        self
+    }
+
     /// The directory for data.
     pub fn data(&self) -> PathBuf {
         self.directory.path().join("data")
@@ -88,6 +97,10 @@ impl Launch {
             if !path.exists() {
                 std::fs::write(path, text)?;
             }
+        }
+        for name in &self.sockets {
+            // Mostly there is none.
+            let _ = std::fs::remove_file(self.data().join(name));
         }
         let output = File::options().create(true).append(true).open(self.output_file())?;
         let mut command = spawner::command(&self.program)?;

@@ -9,7 +9,9 @@
 
 mod certificates;
 mod cluster;
+mod etcd;
 mod fault;
+mod http;
 mod launch;
 mod nodes;
 mod ports;
@@ -25,6 +27,7 @@ mod wait;
 
 pub use certificates::Certificates;
 pub use cluster::{Cluster, ClusterBuilder, SlotMove};
+pub use etcd::{Etcd, EtcdBuilder, EtcdCluster, EtcdClusterBuilder, EtcdKey, EtcdLease};
 pub use fault::{Fault, Result};
 pub use launch::Launch;
 pub use nodes::Nodes;
