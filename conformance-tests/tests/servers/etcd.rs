@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use conformance_tests::servers::{Data, Etcd, Framing, Program, Proxy, Toward, until};
+use conformance_tests::servers::{Data, Etcd, EtcdKey, Framing, Program, Proxy, Toward, until};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const CLI: Program = Program { name: "etcdctl", package: "etcd-client" };
@@ -24,7 +24,7 @@ fn it_answers_by_tcp_and_by_the_way_of_its_own() {
     assert_eq!(ctl(server.address(), &["put", "a/j", "w"]).unwrap(), "OK\n");
     server.put("b", "", 0).unwrap();
     let keys = server.keys("a/").unwrap();
-    let names: Vec<_> = keys.iter().map(|key| key.name()).collect();
+    let names: Vec<_> = keys.iter().map(EtcdKey::name).collect();
     assert_eq!(names, ["a/k", "a/j"]);
     let seen = (keys[0].value.as_slice(), keys[0].created, keys[0].lease);
     assert_eq!(seen, (&[0, 0xFF, b'v'][..], 2, lease));

@@ -95,6 +95,19 @@ fn a_follower_that_is_cut_off_does_not_hinder_the_others() {
     until("its notice", PATIENCE, || Ok(members[cut].metric("etcd_server_has_leader", &[])? == 0))
         .unwrap();
     put(&members[cut], "k").unwrap_err();
+    // It asks for votes in vain, and neither side hears anything of the other.
+    let from = format!("From=\"{}\"", members[cut].id().unwrap());
+    let received = "etcd_network_peer_received_bytes_total";
+    let heard = || {
+        let by = |member: usize| members[member].metric(received, &[&from]);
+        // Followers may never have had anything to say to one another.
+        let by_the_others = (by(leader).unwrap(), by(other).unwrap_or(0));
+        (members[cut].metric(received, &[]).unwrap(), by_the_others)
+    };
+    let campaigns = || members[cut].process().output().matches("became candidate").count();
+    let (before, begun) = (heard(), campaigns());
+    until("campaigns", PATIENCE, || Ok(campaigns() >= begun + 2)).unwrap();
+    assert_eq!(heard(), before);
     assert_eq!(cluster.leader().unwrap(), leader);
     put(&members[other], "k").unwrap();
     cluster.heal(cut);

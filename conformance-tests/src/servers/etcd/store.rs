@@ -128,6 +128,16 @@ impl Etcd {
         self.gateway.call("lease/revoke", &json!({ "ID": lease.to_string() })).map(drop)
     }
 
+    /// The number of this member, as it stands in metrics and messages: hexadecimal.
+    ///
+    /// # Errors
+    /// If the server does not answer within 10 s.
+    pub fn id(&self) -> Result<String> {
+        let status = self.gateway.call("maintenance/status", &json!({}))?;
+        let id = status["header"]["member_id"].as_str().and_then(|id| id.parse::<u64>().ok());
+        id.map(|id| format!("{id:x}")).ok_or_else(|| Fault::new("a member without a number"))
+    }
+
     /// The revision at which the store is.
     ///
     /// # Errors
