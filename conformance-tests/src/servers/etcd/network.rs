@@ -63,8 +63,9 @@ impl Network {
     /// Everything passes again. What was lost is lost, so the old connections end.
     pub(super) fn heal(&self, member: usize) {
         for way in self.ways(member) {
-            way.cut(Cut::Reset);
+            // In this order: a connection that is made between the two has lost nothing.
             way.pass(Toward::Both);
+            way.cut(Cut::Reset);
         }
     }
 
