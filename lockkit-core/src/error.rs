@@ -21,8 +21,9 @@ type BoxError = Box<dyn StdError + Send + Sync + 'static>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The key was not acquired within the time or the attempts that the request allows.
-    /// Nothing is wrong: somebody else has it.
+    /// The key was not acquired within the time or the attempts that the request allows. Nothing is
+    /// wrong, and somebody else has it, unless [`last_error`](NotAcquired::last_error) says that the
+    /// store failed.
     #[error("{0}")]
     NotAcquired(Box<NotAcquired>),
     /// The claim was held and is over; see [`LossReason`](crate::LossReason).
@@ -92,7 +93,8 @@ impl Error {
         matches!(self, Self::NotAcquired(_) | Self::Unavailable(_))
     }
 
-    /// Whether the key was simply busy.
+    /// Whether the time or the attempts were over. [`reason`](Self::reason) is `timeout` if the key
+    /// was simply busy, and `unavailable` if the store failed.
     pub fn is_not_acquired(&self) -> bool {
         matches!(self, Self::NotAcquired(_))
     }

@@ -12,21 +12,21 @@ use crate::engine::sleep;
 use crate::error::{Error, Result};
 use crate::event::EventKind;
 use crate::key::Key;
-use crate::loss::Lost;
+use crate::loss::{LossReason, Lost};
 use crate::mode::Mode;
 use crate::token::Token;
 
 /// A held key. The same type for all backends.
 ///
 /// While it lives, the watchdog renews the claim every TTL/3. Dropping it releases the key in
-/// the background, which never panics and never blocks; [`release`](Guard::release) does the
-/// same and tells the outcome.
+/// the background, which never panics and never blocks: a moment later the key is free.
+/// [`release`](Guard::release) does the same, and tells the outcome when it is.
 ///
 /// Holding a guard is not proof of holding the key: a process can be stopped, a network cut.
 /// Ask [`is_held`](Guard::is_held), await [`lost`](Guard::lost) or work inside
 /// [`run`](Guard::run); and hand the [`fence`](Guard::fence) to the resource that is protected,
 /// which alone can refuse a write that comes too late.
-#[must_use = "dropping the guard releases the key"]
+#[must_use = "dropping the guard releases the key, and `let _ = …` drops it at once: give it a name"]
 pub struct Guard {
     live: Arc<LiveClaim>,
     state: AtomicU8,
@@ -181,15 +181,21 @@ impl Guard {
     }
 
     /// Runs `future` for as long as the key is held: drops it at its next await when the claim
-    /// is lost.
+    /// is lost. Of a guard that was released before, it runs nothing; one that is released
+    /// meanwhile is the caller's own doing, and stops nothing.
     ///
     /// # Errors
     /// [`Interrupted`] if the claim was lost before `future` ended, or before its result was
-    /// seen; the result is inside if there is one.
+    /// seen; the result is inside if there is one. With [`LossReason::Released`] if this guard had
+    /// been released.
     ///
     /// # Cancel safety
     /// As `future`; the key stays held.
     pub async fn run<F: Future>(&self, future: F) -> Result<F::Output, Interrupted<F::Output>> {
+        if self.state.load(Ordering::Acquire) != HOLDING && self.loss().is_none() {
+            let lost = Lost::new(self.key().clone(), LossReason::Released);
+            return Err(Interrupted { lost, output: None });
+        }
         let output = tokio::select! {
             biased;
             lost = self.lost() => return Err(Interrupted { lost, output: None }),

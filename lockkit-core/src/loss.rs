@@ -50,6 +50,9 @@ pub enum LossReason {
     },
     /// The claim was held for as long as `max_hold` allows.
     MaxHold,
+    /// It was released. Only [`Guard::run`](crate::Guard::run) says so, for work that was to begin
+    /// after that.
+    Released,
 }
 
 impl LossReason {
@@ -60,6 +63,7 @@ impl LossReason {
             Self::Gone => "gone",
             Self::SessionEnded { .. } => "session_ended",
             Self::MaxHold => "max_hold",
+            Self::Released => "released",
         }
     }
 }
@@ -76,6 +80,7 @@ impl fmt::Display for LossReason {
             Self::Gone => f.write_str("the store no longer has it (deleted or released by force)"),
             Self::SessionEnded { detail } => write!(f, "its session ended: {detail}"),
             Self::MaxHold => f.write_str("it was held for as long as `max_hold` allows"),
+            Self::Released => f.write_str("this guard was released before"),
         }
     }
 }

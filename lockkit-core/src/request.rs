@@ -150,7 +150,9 @@ impl Request {
     /// task.
     ///
     /// A request with the same owner and key succeeds at once while a guard of that owner lives
-    /// in this client; the key is free after the last of those guards.
+    /// in this client; the key is free after the last of those guards. On backends with stored
+    /// re-entrancy (Redis), the owner enters from every client and process: name owners so that no
+    /// two are the same by chance.
     pub fn owner(mut self, owner: impl Into<Owner>) -> Self {
         self.owner = Some(owner.into());
         self

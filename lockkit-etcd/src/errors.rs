@@ -73,6 +73,11 @@ impl Problem {
         Self { class, verdict, text, source: Some(error) }
     }
 
+    /// The same, for one more of those who are told.
+    pub(crate) fn again(&self) -> Self {
+        Self { text: self.to_string(), source: None, ..*self }
+    }
+
     pub(crate) fn verdict(&self) -> Verdict {
         self.verdict
     }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use etcd_client::Client;
 use lockkit_core::url::Address;
+use tokio::sync::watch;
 
 use crate::errors::Problem;
 use crate::opener::Opener;
@@ -16,8 +17,6 @@ pub(crate) struct Node {
     name: String,
     way: Way,
     open: Mutex<Open>,
-    /// One opens, the others wait for that.
-    opening: tokio::sync::Mutex<()>,
 }
 
 /// How to get a client.
@@ -36,7 +35,11 @@ struct Open {
     /// Grows with each client, so that the failure of an old one does not end its successor.
     generation: u64,
     since: Option<Instant>,
+    /// What comes of an attempt that is under way.
+    opening: Option<watch::Receiver<Option<Outcome>>>,
 }
+
+type Outcome = Result<Opened, Arc<Problem>>;
 
 /// A client, and which one it is.
 #[derive(Clone)]
@@ -59,7 +62,7 @@ impl Node {
     }
 
     fn with(name: String, way: Way) -> Self {
-        Self { name, way, open: Mutex::default(), opening: tokio::sync::Mutex::new(()) }
+        Self { name, way, open: Mutex::default() }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -70,31 +73,38 @@ impl Node {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ready(&self) -> Option<Opened> {
-        let open = self.open();
-        let generation = open.generation;
-        open.client.clone().map(|client| Opened { client, generation })
-    }
-
-    /// A client for one call or stream.
-    pub(crate) async fn client(&self) -> Result<Opened, Problem> {
+    /// A client for one call or stream. All who need one meanwhile share one attempt to open it,
+    /// which goes on when they give up: it may take longer than a call.
+    pub(crate) async fn client(self: &Arc<Self>) -> Result<Opened, Problem> {
         let (address, opener) = match &self.way {
             Way::Given(client) => return Ok(Opened { client: Arc::clone(client), generation: 0 }),
             Way::Opened { address, opener } => (address, opener),
         };
-        if let Some(ready) = self.ready() {
-            return Ok(ready);
+        let (mut opening, attempt) = {
+            let mut open = self.open();
+            if let Some(client) = &open.client {
+                return Ok(Opened { client: Arc::clone(client), generation: open.generation });
+            }
+            match &open.opening {
+                Some(opening) => (opening.clone(), None),
+                None => {
+                    let (told, opening) = watch::channel(None);
+                    open.opening = Some(opening.clone());
+                    let attempt = Attempt { node: Arc::clone(self), told };
+                    (opening, Some(attempt.run(address.clone(), Arc::clone(opener))))
+                }
+            }
+        };
+        if let Some(attempt) = attempt {
+            // Calls are polled inside the lock thread's runtime.
+            drop(tokio::spawn(attempt));
         }
-        let _one = self.opening.lock().await;
-        if let Some(ready) = self.ready() {
-            return Ok(ready);
+        let told = opening.wait_for(Option::is_some).await;
+        match told.as_deref() {
+            Ok(Some(Ok(opened))) => Ok(opened.clone()),
+            Ok(Some(Err(problem))) => Err(problem.again()),
+            Ok(None) | Err(_) => Err(Problem::not_sent("the attempt to connect was given up")),
         }
-        let client = Arc::new(opener.open(address).await?);
-        let mut open = self.open();
-        open.generation += 1;
-        open.since = Some(Instant::now());
-        open.client = Some(Arc::clone(&client));
-        Ok(Opened { client, generation: open.generation })
     }
 
     /// The client of that generation got no answer: the next call opens another one.
@@ -109,6 +119,36 @@ impl Node {
     /// Ends what is open.
     pub(crate) fn close(&self) {
         self.open().client = None;
+    }
+}
+
+/// Opening a client; dropped on the way, others may try.
+struct Attempt {
+    node: Arc<Node>,
+    told: watch::Sender<Option<Outcome>>,
+}
+
+impl Attempt {
+    async fn run(self, address: Address, opener: Arc<Opener>) {
+        let opened = opener.open(&address).await;
+        let outcome = opened.map_err(Arc::new).map(|client| {
+            let client = Arc::new(client);
+            let mut open = self.node.open();
+            open.generation += 1;
+            open.since = Some(Instant::now());
+            open.client = Some(Arc::clone(&client));
+            Opened { client, generation: open.generation }
+        });
+        self.node.open().opening = None;
+        self.told.send_replace(Some(outcome));
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        if self.told.borrow().is_none() {
+            self.node.open().opening = None;
+        }
     }
 }
 

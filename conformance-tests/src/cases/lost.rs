@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lockkit_core::{BootInstant, LossReason};
+use lockkit_core::{BootInstant, Interrupted, LossReason};
 
 use crate::bed::{SLACK, Test};
 use crate::case::clause;
@@ -131,6 +131,9 @@ async fn run_gives_the_output(t: Test) {
     assert_eq!(guard.run(work).await.expect("nothing was lost"), 42);
     assert!(guard.is_held(), "run() must not release");
     release(&guard).await;
+    let run = guard.run(async { panic!("work without the key") });
+    let refused: Interrupted<()> = run.await.expect_err("the guard was released");
+    assert!(matches!(refused.lost.reason, LossReason::Released), "{refused}");
 }
 
 async fn run_leaves_the_key_held_when_cancelled(t: Test) {
