@@ -190,34 +190,46 @@ impl EtcdContender {
     }
 
     /// The lease that a key which stands is on; puts it on another one if need be.
-    async fn settle(&mut self, place: Place, until: Instant) -> Result<Option<Arc<ServerLease>>> {
-        self.place = Some(place);
-        let good = |lease: &&Arc<ServerLease>| !lease.is_suspect();
-        if let Some(lease) = self.lease(place.lease).filter(good).map(Arc::clone) {
-            // Its key can be on one lease only, unless something is under way.
-            if self.members.len() > 1 {
-                self.members.retain(|member| member.lease().id() == lease.id());
-            }
-            return Ok(Some(lease));
-        }
-        let member = self.client.leases.join(self.claim.ttl, left(until)).await?;
-        let lease = Arc::clone(member.lease());
-        self.members.push(member);
-        match self.txn(self.asks.relocate(place.created, lease.id()), left(until)).await {
-            Ok(answered) if answered.value.succeeded() => {
-                self.place = Some(Place { lease: lease.id(), ..place });
-                self.members.retain(|member| member.lease().id() == lease.id());
-                Ok(Some(lease))
-            }
-            Ok(_) => {
-                self.place = None;
-                Ok(None)
-            }
-            Err(failed) => {
-                if failed.lacks_lease() {
-                    lease.over("etcd no longer has the lease: it ran out or was revoked");
+    async fn settle(
+        &mut self,
+        mut place: Place,
+        until: Instant,
+    ) -> Result<Option<Arc<ServerLease>>> {
+        loop {
+            self.place = Some(place);
+            let good = |lease: &&Arc<ServerLease>| !lease.is_suspect();
+            if let Some(lease) = self.lease(place.lease).filter(good).map(Arc::clone) {
+                // Its key can be on one lease only, unless something is under way.
+                if self.members.len() > 1 {
+                    self.members.retain(|member| member.lease().id() == lease.id());
                 }
-                Err(failed.into())
+                return Ok(Some(lease));
+            }
+            let member = self.client.leases.join(self.claim.ttl, left(until)).await?;
+            let lease = Arc::clone(member.lease());
+            self.members.push(member);
+            let moved = self.txn(self.asks.relocate(place, lease.id()), left(until)).await;
+            let moved = match moved {
+                Ok(answered) => self.asks.relocated(&answered.value, place, lease.id())?,
+                Err(failed) => {
+                    if failed.lacks_lease() {
+                        lease.over("etcd no longer has the lease: it ran out or was revoked");
+                    }
+                    return Err(failed.into());
+                }
+            };
+            match moved {
+                Some(now) if now.lease == lease.id() => {
+                    self.place = Some(now);
+                    self.members.retain(|member| member.lease().id() == lease.id());
+                    return Ok(Some(lease));
+                }
+                // An earlier move has landed meanwhile.
+                Some(now) => place = now,
+                None => {
+                    self.place = None;
+                    return Ok(None);
+                }
             }
         }
     }
@@ -439,10 +451,20 @@ impl Contender for EtcdContender {
         let Some(place) = self.place else { return Ok(Some(Released::NotFound)) };
         // A lease of its own, which nobody extends.
         let lease = self.client.leases.lone(rest, left(until)).await?;
-        let moved = self.txn(self.asks.relocate(place.created, lease), left(until)).await?;
+        let mut place = place;
+        let moved = loop {
+            let moved = self.txn(self.asks.relocate(place, lease), left(until)).await?;
+            match self.asks.relocated(&moved.value, place, lease)? {
+                // An earlier move has landed meanwhile.
+                Some(now) if now.lease != lease => {
+                    place = now;
+                    self.place = Some(now);
+                }
+                moved => break moved.is_some(),
+            }
+        };
         self.place = None;
         self.members.clear();
-        let moved = moved.value.succeeded();
         Ok(Some(if moved { Released::Freed } else { Released::NotFound }))
     }
 }
