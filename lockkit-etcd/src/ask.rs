@@ -117,7 +117,9 @@ impl Asks {
     pub(crate) fn count(&self) -> Txn {
         let all = self.keys.all();
         let count = GetOptions::new().with_range(all.end).with_count_only();
-        Txn::new().and_then([self.first(), self.standing(), TxnOp::get(all.start, Some(count))])
+        let ops = [self.first(), self.standing(), TxnOp::get(all.start, Some(count))];
+        let others = self.keys.other_families(self.mode).into_iter().map(empty);
+        Txn::new().when(others.collect::<Vec<_>>()).and_then(ops.clone()).or_else(ops)
     }
 
     /// Puts the claim on another lease. Its create revision, and so its place, stays. Never makes
@@ -227,11 +229,13 @@ impl Asks {
         self.found(revision(answer)?, &answer.op_responses(), created)
     }
 
-    /// Reads the answer to [`count`](Self::count): what is there, and how many.
+    /// Reads the answer to [`count`](Self::count): what is there, and how many; so many as no limit
+    /// allows if one of them is of another family.
     pub(crate) fn counted(&self, answer: &TxnResponse) -> Result<(Seen, i64), Problem> {
         let parts = answer.op_responses();
         let seen = self.found(revision(answer)?, &parts, None)?;
         match &parts[..] {
+            [.., TxnOpResponse::Get(_)] if !answer.succeeded() => Ok((seen, i64::MAX)),
             [.., TxnOpResponse::Get(count)] => Ok((seen, count.count())),
             _ => Err(Problem::malformed("a part")),
         }

@@ -145,6 +145,10 @@ impl EtcdContender {
                 }
             };
             let (seen, count) = self.asks.counted(&counted.value)?;
+            if count == i64::MAX && self.other_family(&seen).is_none() {
+                self.leave(lease.id());
+                return Err(self.behind_permits());
+            }
             if seen.own.is_some() || count >= i64::from(limit) || self.other_family(&seen).is_some()
             {
                 return Ok(Ok(seen));
@@ -178,6 +182,11 @@ impl EtcdContender {
     fn other_family(&self, seen: &Seen) -> Option<Mode> {
         let (mode, _) = self.asks.keys.read(seen.first.as_ref()?.key());
         (!mode.same_family(self.claim.mode)).then_some(mode)
+    }
+
+    /// Another client's claim, which counts as exclusive, is in line behind permits.
+    fn behind_permits(&self) -> Error {
+        Error::other_family(&self.claim.key, Mode::Exclusive, self.claim.mode)
     }
 
     /// Nothing of the claim is on that lease.
@@ -302,6 +311,14 @@ impl EtcdContender {
                     self.asks.looked(&answered.value, place.created)?
                 }
                 (None, _) => match self.come_in_line(stage, until).await? {
+                    Some(seen) if seen.own.is_none() && self.other_family(&seen).is_none() => {
+                        // What keeps it out stands behind the first.
+                        self.gone();
+                        if let Mode::Permit { .. } = self.claim.mode {
+                            return Err(self.behind_permits());
+                        }
+                        return Ok(busy(Wake::never(), self.holder(seen.first.as_ref())));
+                    }
                     Some(seen) => seen,
                     None => continue,
                 },
@@ -365,6 +382,8 @@ impl EtcdContender {
                         Err(Error::other_family(&self.claim.key, other, self.claim.mode))
                     }
                     (None, Some(holder)) => Ok(busy(Wake::never(), Some(holder))),
+                    // The key was taken out; that may be done twice, and must not hit a new one.
+                    (None, None) if self.doubtful => Ok(busy(Wake::never(), None)),
                     // It went between two requests.
                     (None, None) => continue,
                 };
