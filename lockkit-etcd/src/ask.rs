@@ -95,7 +95,8 @@ impl Asks {
             free.push(unchanged.with_range(all.end));
         }
         let mut busy = vec![self.first()];
-        if again {
+        // A reader's own key does not keep it from the key; what is sent twice may have come in.
+        if again || self.mode == Mode::Shared {
             free.push(absent(&self.own));
             busy.push(self.standing());
         }
@@ -116,16 +117,43 @@ impl Asks {
     pub(crate) fn count(&self) -> Txn {
         let all = self.keys.all();
         let count = GetOptions::new().with_range(all.end).with_count_only();
-        Txn::new().and_then([self.first(), self.standing(), TxnOp::get(all.start, Some(count))])
+        let ops = [self.first(), self.standing(), TxnOp::get(all.start, Some(count))];
+        let others = self.keys.other_families(self.mode).into_iter().map(empty);
+        Txn::new().when(others.collect::<Vec<_>>()).and_then(ops.clone()).or_else(ops)
     }
 
     /// Puts the claim on another lease. Its create revision, and so its place, stays. Never makes
-    /// one.
-    pub(crate) fn relocate(&self, created: i64, lease: i64) -> Txn {
+    /// one, and never takes it back: what lands late finds it on another lease than it was on.
+    pub(crate) fn relocate(&self, place: Place, lease: i64) -> Txn {
         let put = PutOptions::new().with_lease(lease).with_ignore_value();
+        let key = || self.own.clone();
         Txn::new()
-            .when([Compare::create_revision(self.own.clone(), CompareOp::Equal, created)])
-            .and_then([TxnOp::put(self.own.clone(), Vec::new(), Some(put))])
+            .when([
+                Compare::create_revision(key(), CompareOp::Equal, place.created),
+                Compare::lease(key(), CompareOp::Equal, place.lease),
+            ])
+            .and_then([TxnOp::put(key(), Vec::new(), Some(put))])
+            .or_else([self.standing()])
+    }
+
+    /// Reads the answer to [`relocate`](Self::relocate): where the claim is now, if it stands.
+    pub(crate) fn relocated(
+        &self,
+        answer: &TxnResponse,
+        place: Place,
+        lease: i64,
+    ) -> Result<Option<Place>, Problem> {
+        if answer.succeeded() {
+            return Ok(Some(Place { lease, ..place }));
+        }
+        match &answer.op_responses()[..] {
+            [TxnOpResponse::Get(own)] => Ok(own
+                .kvs()
+                .first()
+                .filter(|kv| kv.create_revision() == place.created)
+                .map(|kv| Place { lease: kv.lease(), ..place })),
+            _ => Err(Problem::malformed("a part")),
+        }
     }
 
     fn put(&self, lease: i64) -> TxnOp {
@@ -201,11 +229,13 @@ impl Asks {
         self.found(revision(answer)?, &answer.op_responses(), created)
     }
 
-    /// Reads the answer to [`count`](Self::count): what is there, and how many.
+    /// Reads the answer to [`count`](Self::count): what is there, and how many; so many as no limit
+    /// allows if one of them is of another family.
     pub(crate) fn counted(&self, answer: &TxnResponse) -> Result<(Seen, i64), Problem> {
         let parts = answer.op_responses();
         let seen = self.found(revision(answer)?, &parts, None)?;
         match &parts[..] {
+            [.., TxnOpResponse::Get(_)] if !answer.succeeded() => Ok((seen, i64::MAX)),
             [.., TxnOpResponse::Get(count)] => Ok((seen, count.count())),
             _ => Err(Problem::malformed("a part")),
         }
@@ -293,8 +323,11 @@ pub(crate) fn revision(answer: &TxnResponse) -> Result<i64, Problem> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::keys::Prefix;
+    use conformance_tests::servers::Etcd;
     use lockkit_core::Key;
 
     fn keys() -> Keys {
@@ -332,6 +365,53 @@ mod tests {
                 panic!("three are too many")
             };
             assert_eq!((count, than), (expected, 9));
+        }
+    }
+
+    /// A server, a client of it, and the questions of one claim.
+    async fn real(mode: Mode) -> (Etcd, etcd_client::Client, Asks) {
+        let server = Etcd::start().unwrap();
+        let client = etcd_client::Client::connect([server.address().to_string()], None);
+        let claim = Claim::new(Key::new("a").unwrap(), mode, Duration::from_secs(30));
+        (server, client.await.unwrap(), Asks::new(keys(), &claim, Vec::new()))
+    }
+
+    #[tokio::test]
+    async fn a_move_that_lands_late_does_not_take_the_claim_back() {
+        let (server, mut client, asks) = real(Mode::Exclusive).await;
+        let [one, two, three] = [0; 3].map(|_| server.grant(Duration::from_secs(60)).unwrap());
+        let entered = client.txn(asks.enter(one)).await.unwrap();
+        let on_one = asks.entered(&entered, one).unwrap().own.unwrap();
+        let first = asks.relocate(on_one, two);
+        let moved = client.txn(first.clone()).await.unwrap();
+        let on_two = asks.relocated(&moved, on_one, two).unwrap().unwrap();
+        assert_eq!(on_two, Place { created: on_one.created, lease: two });
+        // Who is there already is told so.
+        let again = client.txn(first.clone()).await.unwrap();
+        assert_eq!(asks.relocated(&again, on_one, two).unwrap(), Some(on_two));
+        let moved = client.txn(asks.relocate(on_two, three)).await.unwrap();
+        let on_three = asks.relocated(&moved, on_two, three).unwrap().unwrap();
+        let late = client.txn(first).await.unwrap();
+        assert_eq!(asks.relocated(&late, on_one, two).unwrap(), Some(on_three));
+        assert_eq!(server.keys("p").unwrap()[0].lease, three);
+        assert!(server.delete(&asks.own).unwrap());
+        let gone = client.txn(asks.relocate(on_three, one)).await.unwrap();
+        assert_eq!(asks.relocated(&gone, on_three, one).unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn what_comes_in_twice_keeps_its_place() {
+        for mode in [Mode::Exclusive, Mode::Shared] {
+            let (server, mut client, asks) = real(mode).await;
+            let lease = server.grant(Duration::from_secs(60)).unwrap();
+            let enter = asks.enter_if_free(lease, false, None);
+            let answer = client.txn(enter.clone()).await.unwrap();
+            let own = asks.entered(&answer, lease).unwrap().own.unwrap();
+            let answer = client.txn(enter).await.unwrap();
+            let again = asks.entered(&answer, lease).unwrap().own;
+            assert!(again.is_none_or(|again| again == own), "{mode}: {again:?}, not {own:?}");
+            let created = client.txn(asks.look(own.created)).await.unwrap();
+            assert_eq!(asks.looked(&created, own.created).unwrap().own, Some(own), "{mode}");
         }
     }
 }

@@ -145,6 +145,10 @@ impl EtcdContender {
                 }
             };
             let (seen, count) = self.asks.counted(&counted.value)?;
+            if count == i64::MAX && self.other_family(&seen).is_none() {
+                self.leave(lease.id());
+                return Err(self.behind_permits());
+            }
             if seen.own.is_some() || count >= i64::from(limit) || self.other_family(&seen).is_some()
             {
                 return Ok(Ok(seen));
@@ -180,6 +184,11 @@ impl EtcdContender {
         (!mode.same_family(self.claim.mode)).then_some(mode)
     }
 
+    /// Another client's claim, which counts as exclusive, is in line behind permits.
+    fn behind_permits(&self) -> Error {
+        Error::other_family(&self.claim.key, Mode::Exclusive, self.claim.mode)
+    }
+
     /// Nothing of the claim is on that lease.
     fn leave(&mut self, lease: i64) {
         self.members.retain(|member| member.lease().id() != lease);
@@ -190,34 +199,46 @@ impl EtcdContender {
     }
 
     /// The lease that a key which stands is on; puts it on another one if need be.
-    async fn settle(&mut self, place: Place, until: Instant) -> Result<Option<Arc<ServerLease>>> {
-        self.place = Some(place);
-        let good = |lease: &&Arc<ServerLease>| !lease.is_suspect();
-        if let Some(lease) = self.lease(place.lease).filter(good).map(Arc::clone) {
-            // Its key can be on one lease only, unless something is under way.
-            if self.members.len() > 1 {
-                self.members.retain(|member| member.lease().id() == lease.id());
-            }
-            return Ok(Some(lease));
-        }
-        let member = self.client.leases.join(self.claim.ttl, left(until)).await?;
-        let lease = Arc::clone(member.lease());
-        self.members.push(member);
-        match self.txn(self.asks.relocate(place.created, lease.id()), left(until)).await {
-            Ok(answered) if answered.value.succeeded() => {
-                self.place = Some(Place { lease: lease.id(), ..place });
-                self.members.retain(|member| member.lease().id() == lease.id());
-                Ok(Some(lease))
-            }
-            Ok(_) => {
-                self.place = None;
-                Ok(None)
-            }
-            Err(failed) => {
-                if failed.lacks_lease() {
-                    lease.over("etcd no longer has the lease: it ran out or was revoked");
+    async fn settle(
+        &mut self,
+        mut place: Place,
+        until: Instant,
+    ) -> Result<Option<Arc<ServerLease>>> {
+        loop {
+            self.place = Some(place);
+            let good = |lease: &&Arc<ServerLease>| !lease.is_suspect();
+            if let Some(lease) = self.lease(place.lease).filter(good).map(Arc::clone) {
+                // Its key can be on one lease only, unless something is under way.
+                if self.members.len() > 1 {
+                    self.members.retain(|member| member.lease().id() == lease.id());
                 }
-                Err(failed.into())
+                return Ok(Some(lease));
+            }
+            let member = self.client.leases.join(self.claim.ttl, left(until)).await?;
+            let lease = Arc::clone(member.lease());
+            self.members.push(member);
+            let moved = self.txn(self.asks.relocate(place, lease.id()), left(until)).await;
+            let moved = match moved {
+                Ok(answered) => self.asks.relocated(&answered.value, place, lease.id())?,
+                Err(failed) => {
+                    if failed.lacks_lease() {
+                        lease.over("etcd no longer has the lease: it ran out or was revoked");
+                    }
+                    return Err(failed.into());
+                }
+            };
+            match moved {
+                Some(now) if now.lease == lease.id() => {
+                    self.place = Some(now);
+                    self.members.retain(|member| member.lease().id() == lease.id());
+                    return Ok(Some(lease));
+                }
+                // An earlier move has landed meanwhile.
+                Some(now) => place = now,
+                None => {
+                    self.place = None;
+                    return Ok(None);
+                }
             }
         }
     }
@@ -290,6 +311,14 @@ impl EtcdContender {
                     self.asks.looked(&answered.value, place.created)?
                 }
                 (None, _) => match self.come_in_line(stage, until).await? {
+                    Some(seen) if seen.own.is_none() && self.other_family(&seen).is_none() => {
+                        // What keeps it out stands behind the first.
+                        self.gone();
+                        if let Mode::Permit { .. } = self.claim.mode {
+                            return Err(self.behind_permits());
+                        }
+                        return Ok(busy(Wake::never(), self.holder(seen.first.as_ref())));
+                    }
                     Some(seen) => seen,
                     None => continue,
                 },
@@ -353,6 +382,8 @@ impl EtcdContender {
                         Err(Error::other_family(&self.claim.key, other, self.claim.mode))
                     }
                     (None, Some(holder)) => Ok(busy(Wake::never(), Some(holder))),
+                    // The key was taken out; that may be done twice, and must not hit a new one.
+                    (None, None) if self.doubtful => Ok(busy(Wake::never(), None)),
                     // It went between two requests.
                     (None, None) => continue,
                 };
@@ -439,10 +470,20 @@ impl Contender for EtcdContender {
         let Some(place) = self.place else { return Ok(Some(Released::NotFound)) };
         // A lease of its own, which nobody extends.
         let lease = self.client.leases.lone(rest, left(until)).await?;
-        let moved = self.txn(self.asks.relocate(place.created, lease), left(until)).await?;
+        let mut place = place;
+        let moved = loop {
+            let moved = self.txn(self.asks.relocate(place, lease), left(until)).await?;
+            match self.asks.relocated(&moved.value, place, lease)? {
+                // An earlier move has landed meanwhile.
+                Some(now) if now.lease != lease => {
+                    place = now;
+                    self.place = Some(now);
+                }
+                moved => break moved.is_some(),
+            }
+        };
         self.place = None;
         self.members.clear();
-        let moved = moved.value.succeeded();
         Ok(Some(if moved { Released::Freed } else { Released::NotFound }))
     }
 }

@@ -123,9 +123,11 @@ impl Client {
         });
         let answer = self.txn(Txn::new().and_then(each.collect::<Vec<_>>()), budget).await?;
         let parts = answer.value.op_responses();
-        Ok(parts
+        let taken = parts
             .iter()
-            .any(|part| matches!(part, etcd_client::TxnOpResponse::Txn(one) if one.succeeded())))
+            .any(|part| matches!(part, etcd_client::TxnOpResponse::Txn(one) if one.succeeded()));
+        // What was sent twice may have taken them out the first time.
+        Ok(taken || answer.doubtful)
     }
 }
 

@@ -97,3 +97,25 @@ async fn a_neighbour_is_exclusive_for_all_modes() {
     assert!(lock.force_release(&Key::new(NAME).unwrap(), Which::Whoever).await.unwrap());
     grant(&lock, NAME).await.release().await.unwrap();
 }
+
+/// No permit overtakes it; who comes with one is told at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_neighbour_in_line_behind_permits_lets_no_other_permit_in() {
+    let server = Etcd::start().unwrap();
+    let lock = plain(&server);
+    let three = std::num::NonZeroU32::new(3).unwrap();
+    let ours = lock.permit(NAME, three).await.unwrap();
+    let neighbour = format!("{NAME}/694d77aa9e38260f");
+    server.put(&neighbour, "", 0).unwrap();
+    let before = server.messages("Txn").unwrap();
+    let request = || Request::new(NAME).permit(three);
+    let error = lock.try_acquire(request()).await.unwrap_err();
+    assert_eq!(error.reason(), "configuration", "{error}");
+    let error = lock.acquire(request()).await.unwrap_err();
+    assert_eq!(error.reason(), "configuration", "{error}");
+    let asked = server.messages("Txn").unwrap() - before;
+    assert!(asked < 10, "{asked} transactions for two answers");
+    assert!(server.delete(&neighbour).unwrap());
+    lock.acquire(request()).await.unwrap().release().await.unwrap();
+    ours.release().await.unwrap();
+}
