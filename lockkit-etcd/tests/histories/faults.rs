@@ -104,7 +104,10 @@ pub(crate) fn of_servers(cluster: &EtcdCluster, seed: u64, over: &AtomicBool) ->
             }
             _ => cluster.move_leader(other).unwrap(),
         }
-        cluster.wait_until_settled().unwrap();
+        if let Err(fault) = cluster.wait_until_settled() {
+            let said = cluster.members().iter().map(|member| member.process().output());
+            panic!("after {kind:?} of {leader} or {other}: {fault}\n{}", said.collect::<String>());
+        }
     });
     Log { done, revoked: Vec::new() }
 }
