@@ -49,8 +49,9 @@ impl fmt::Display for Broken {
 }
 
 /// How much later than its timeout an acquire may return where four processes, three servers and
-/// the network between them share one machine.
-pub(crate) const SLACK: Duration = Duration::from_millis(250);
+/// the network between them share one machine. The suite measures it more closely; here it is
+/// about those who wait for ever.
+pub(crate) const SLACK: Duration = Duration::from_secs(1);
 
 /// Kinds of losses that the store tells, before the deadline.
 const TOLD_BY_STORE: [&str; 2] = ["gone", "session_ended"];

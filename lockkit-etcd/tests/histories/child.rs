@@ -63,7 +63,8 @@ fn works(process: usize) -> Vec<Work> {
     works.push(Work { keys: keys("all", 2), readers: 0, hold: 3 });
     works.push(Work { keys: keys("read", 2), readers: 70, hold: 5 });
     works.push(Work { keys: keys("read", 2), readers: 70, hold: 5 });
-    works.push(Work { keys: keys("long", 2), readers: 0, hold: 5_000 });
+    // Three times a TTL, so that it counts who renews what.
+    works.push(Work { keys: keys("long", 3), readers: 0, hold: 9_000 });
     works
 }
 

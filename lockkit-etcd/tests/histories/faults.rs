@@ -39,8 +39,8 @@ pub(crate) struct Log {
     pub(crate) done: Vec<(Fault, BootInstant, BootInstant)>,
     /// When leases were revoked: between these two.
     pub(crate) revoked: Vec<(BootInstant, BootInstant)>,
-    /// How many members had to be started again.
-    pub(crate) stuck: usize,
+    /// How often a member stayed behind the others for long.
+    pub(crate) behind: usize,
 }
 
 impl fmt::Display for Log {
@@ -48,7 +48,10 @@ impl fmt::Display for Log {
         let mut counts: BTreeMap<Fault, usize> = BTreeMap::new();
         self.done.iter().for_each(|(kind, ..)| *counts.entry(*kind).or_default() += 1);
         write!(f, "{counts:?}")?;
-        if self.stuck > 0 { write!(f, ", and {} members were stuck", self.stuck) } else { Ok(()) }
+        match self.behind {
+            0 => Ok(()),
+            times => write!(f, ", a member stayed behind {times} times"),
+        }
     }
 }
 
@@ -83,7 +86,7 @@ fn rounds(
 pub(crate) fn of_servers(cluster: &EtcdCluster, seed: u64, over: &AtomicBool) -> Log {
     let mut rng = fastrand::Rng::with_seed(seed);
     let count = cluster.members().len();
-    let mut stuck = 0;
+    let mut behind = 0;
     let done = rounds(OF_SERVERS, &mut rng, over, |kind, rng| {
         let leader = cluster.leader().unwrap();
         let other = (leader + rng.usize(1..count)) % count;
@@ -106,33 +109,27 @@ pub(crate) fn of_servers(cluster: &EtcdCluster, seed: u64, over: &AtomicBool) ->
                 std::thread::sleep(millis(rng, 500, 2_000));
                 cluster.heal(member);
             }
-            _ => cluster.move_leader(other).unwrap(),
+            // One that is behind may not be able to take over.
+            _ => drop(cluster.move_leader(other)),
         }
-        stuck += come_to_itself(cluster);
+        behind += usize::from(!come_to_itself(cluster));
     });
-    Log { done, revoked: Vec::new(), stuck }
+    Log { done, revoked: Vec::new(), behind }
 }
 
 /// How long a member may take to be where the leader is.
 const CATCHES_UP: Duration = Duration::from_secs(10);
 
-/// Waits until there is a leader and all members are where it was. One that hears the leader and
-/// takes nothing from it any more, as is seen now and then of 3.4.23 after such faults, is started
-/// again, as its operator would; gives how many these were.
-fn come_to_itself(cluster: &EtcdCluster) -> usize {
+/// Waits until there is a leader and all members are where it was; false if one takes longer. A
+/// leader that was cut off has a tail that the others do not have. The new one finds the end of it
+/// step by step, with all that is missing in each step: on a machine with other work, that may take
+/// as long as there are clients. The storm goes on all the same.
+fn come_to_itself(cluster: &EtcdCluster) -> bool {
     let members = cluster.members();
     let leader = eventually("a leader", 2 * CATCHES_UP, || cluster.leader()).unwrap();
     let target = members[leader].revision().unwrap();
-    let behind = || -> Vec<&Etcd> {
-        let there = |member: &Etcd| member.revision().is_ok_and(|revision| revision >= target);
-        members.iter().filter(|member| !there(member)).collect()
-    };
-    let _ = until("all are there", CATCHES_UP, || Ok(behind().is_empty()));
-    let stuck = behind();
-    for member in &stuck {
-        member.process().restart(Data::Kept).unwrap();
-    }
-    stuck.len()
+    let there = |member: &Etcd| member.revision().is_ok_and(|revision| revision >= target);
+    until("all are there", CATCHES_UP, || Ok(members.iter().all(there))).is_ok()
 }
 
 /// Faults of what is between processes and servers, and of processes.
@@ -167,18 +164,19 @@ pub(crate) fn of_clients(
             }
             _ => {
                 let server = &cluster.members()[rng.usize(..cluster.members().len())];
-                // A member that is stopped or killed at the moment does not say.
-                let leases = server.leases().unwrap_or_default();
-                let Some(lease) = leases.get(rng.usize(..leases.len().max(1))) else { return };
+                // Those that keep a key for long, and what else is on the same lease. A member that
+                // is stopped or killed at the moment does not say.
+                let keys = server.keys("lockkit:long:").unwrap_or_default();
+                let Some(lease) = rng.choice(&keys).map(|key| key.lease) else { return };
                 let since = BootInstant::now();
-                let revoked = server.revoke(*lease);
+                let revoked = server.revoke(lease);
                 // What was not answered may happen yet.
                 let rest = if revoked.is_ok() { Duration::ZERO } else { ttl };
                 revocations.push((since, BootInstant::now() + rest));
             }
         }
     });
-    Log { done, revoked: revocations, stuck: 0 }
+    Log { done, revoked: revocations, behind: 0 }
 }
 
 /// Stops a process for so long.

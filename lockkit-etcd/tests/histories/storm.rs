@@ -97,7 +97,7 @@ fn ten_thousand_passes_by_four_processes_under_faults() {
     let lines: Vec<_> = broken.iter().map(ToString::to_string).collect();
     assert!(broken.is_empty(), "HISTORIES_SEED={seed}\n{}", lines.join("\n"));
     drop(processes);
-    nothing_left(&cluster.members()[0]);
+    nothing_left(&cluster.members()[cluster.leader().unwrap()]);
 }
 
 /// Ends what goes on until then, also after a failure.
