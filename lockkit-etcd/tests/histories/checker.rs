@@ -79,17 +79,16 @@ pub(crate) fn check(passes: &[Pass], known: &Known) -> Vec<Broken> {
             broken.push(Broken::Fence(first.clone(), pass.clone()));
         }
         let Some((from, mut until)) = hold.believed else { continue };
-        if let Some(taken) = known.lost_to_store(hold) {
-            match known.taken_away(pass.asked, taken) {
-                Some((since, done)) => {
-                    if until > done + known.ttl {
-                        broken.push(Broken::Untold(pass.clone()));
-                    }
-                    // From then on the next one may be in: the capability says so.
-                    until = until.min(since).max(from);
-                }
-                None => broken.push(Broken::Vanished(pass.clone())),
+        if let Some(told) = known.lost_to_store(hold) {
+            match known.taken_away(pass.asked, until, told) {
+                Taken::At(since) => until = until.min(since),
+                Taken::Untold => broken.push(Broken::Untold(pass.clone())),
+                Taken::Never => broken.push(Broken::Vanished(pass.clone())),
             }
+        }
+        if until < from {
+            // Taken away between the store's answer and the caller.
+            continue;
         }
         let believed = Believed { pass, fence: hold.fence, from, until };
         keys.entry(&pass.key).or_default().push(believed);
@@ -136,6 +135,15 @@ fn growing(grants: &[Believed<'_>], broken: &mut Vec<Broken>) {
     }
 }
 
+/// Whether a claim was taken away from outside.
+enum Taken {
+    /// From then on somebody else may have had it.
+    At(BootInstant),
+    /// For longer than it may be believed.
+    Untold,
+    Never,
+}
+
 impl Known {
     /// When it learned that the store does not have the claim any more, if that was before the
     /// claim's own deadline.
@@ -144,15 +152,18 @@ impl Known {
         (TOLD_BY_STORE.contains(&kind.as_str()) && *told < hold.deadline).then_some(*told)
     }
 
-    /// Which revocation can have taken a claim away that was asked for and was gone then.
-    fn taken_away(
-        &self,
-        asked: BootInstant,
-        told: BootInstant,
-    ) -> Option<(BootInstant, BootInstant)> {
-        let mut may = self.revoked.iter().filter(|(since, done)| asked <= *done && *since <= told);
-        // The earliest: the most that is excused.
-        may.next().copied()
+    /// Since when somebody else may have had what was asked for then, was believed until then, and
+    /// was known to be gone in the end. The capability says so: a claim that is taken away by hand
+    /// is believed until the next renewal, and never for longer than a TTL.
+    fn taken_away(&self, asked: BootInstant, until: BootInstant, told: BootInstant) -> Taken {
+        let may = || self.revoked.iter().filter(|(since, done)| asked <= *done && *since <= told);
+        let in_time = may().filter(|(_, done)| until <= *done + self.ttl);
+        // Which of them it was is not known: the earliest excuses most.
+        match in_time.map(|(since, _)| *since).min() {
+            Some(since) => Taken::At(since),
+            None if may().next().is_some() => Taken::Untold,
+            None => Taken::Never,
+        }
     }
 
     /// By how much it took longer than it may, not counting what a bare sleep in the same process

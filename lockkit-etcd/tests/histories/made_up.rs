@@ -128,6 +128,11 @@ fn a_revoked_lease_excuses_what_it_must() {
     assert_eq!(kinds(&passes, &revoked(8, 9)), ["vanished", "overlap"], "that was before it came");
     assert_eq!(kinds(&passes, &revoked(21, 22)), ["vanished", "overlap"], "it knew before that");
     assert_eq!(kinds(&passes[..1], &revoked(15, 16)), ["untold"], "a TTL is over");
+    let two = Known { revoked: vec![(at(11), at(11)), (at(18), at(18))], ..known() };
+    assert_eq!(kinds(&passes, &two), [""; 0], "the first one was about something else");
+    let asked = Pass { asked: at(17), ..held(1, 19, 20) };
+    let before = [lost(asked, "gone", 20), held(2, 18, 30)];
+    assert_eq!(kinds(&before, &revoked(18, 18)), [""; 0], "it was gone when the acquire returned");
     // Whoever was not told of a loss is not excused.
     let passes = [held(1, 10, 20), held(2, 18, 30)];
     assert_eq!(kinds(&passes, &revoked(18, 19)), ["overlap"]);
