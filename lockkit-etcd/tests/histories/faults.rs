@@ -121,9 +121,9 @@ pub(crate) fn of_servers(cluster: &EtcdCluster, seed: u64, over: &AtomicBool) ->
 const CATCHES_UP: Duration = Duration::from_secs(10);
 
 /// Waits until there is a leader and all members are where it was; false if one takes longer. A
-/// leader that was cut off has a tail that the others do not have. The new one finds the end of it
-/// step by step, with all that is missing in each step: on a machine with other work, that may take
-/// as long as there are clients. The storm goes on all the same.
+/// member that led until it was cut off sometimes stays behind for as long as there are clients,
+/// on a machine with other work: it has a tail that the others do not have, whose end the new
+/// leader finds step by step. The others serve, so the storm goes on.
 fn come_to_itself(cluster: &EtcdCluster) -> bool {
     let members = cluster.members();
     let leader = eventually("a leader", 2 * CATCHES_UP, || cluster.leader()).unwrap();
