@@ -1,14 +1,14 @@
 //! All servers of a cluster: calls go to the one that served last, and from there to the next.
 
 use std::future::poll_fn;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
 use etcd_client::{Client, Error as EtcdError};
-use lockkit_core::{BootInstant, Error};
+use lockkit_core::{BootInstant, Error, on_lock_thread};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
@@ -119,7 +119,17 @@ impl Fleet {
                 asked.push(Try::new(self.first(), &ask));
             }
             let patience = if tries > 0 { (now + slice).min(until) } else { until };
-            let ended = match timeout_at(patience, first_of(&mut asked)).await {
+            let inline = if on_lock_thread() {
+                None
+            } else {
+                // The engine bounds the time: a timer would wake the lock thread for nothing.
+                until_taken_over(pin!(first_of(&mut asked))).await
+            };
+            let ended = match inline {
+                Some(ended) => Ok(ended),
+                None => timeout_at(patience, first_of(&mut asked)).await,
+            };
+            let ended = match ended {
                 Ok(Some(ended)) => ended,
                 Ok(None) => break,
                 Err(_) => {
@@ -246,6 +256,16 @@ impl<'a, T> Try<'a, T> {
             self.node.doubt(self.generation.load(Ordering::Acquire));
         }
     }
+}
+
+/// The result; or `None` as soon as the lock thread polls.
+async fn until_taken_over<T>(mut future: Pin<&mut impl Future<Output = T>>) -> Option<T> {
+    poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(result) => Poll::Ready(Some(result)),
+        Poll::Pending if on_lock_thread() => Poll::Ready(None),
+        Poll::Pending => Poll::Pending,
+    })
+    .await
 }
 
 /// The first of those that ends, which is taken out; `None` if there are none.
