@@ -19,5 +19,6 @@ pub(crate) fn capabilities() -> Capabilities {
 }
 
 const SENTENCE: &str = "never two holders, as long as most of the members keep what they have \
-                        written; a key that is deleted by hand is noticed by its holder within \
-                        TTL/3";
+                        written and no leader that was stuck for a TTL revokes leases that live \
+                        (seen before etcd 3.4.31 and 3.5.13); a key that is taken away by that or \
+                        by hand is noticed by its holder within TTL/3";
