@@ -2,6 +2,7 @@
 //!
 //! - `memory`, `sqlite [--dir DIR]`: the comparison, on one processor and then on all.
 //! - `redis`: the comparison, with fences and without; the server has the other processor.
+//! - `etcd`: the comparison with the bare pair, and with the server's own lock service.
 //! - `held [--seconds N] [--dir DIR]`: what held locks cost while nothing happens.
 #![allow(
     clippy::print_stdout,
@@ -10,6 +11,7 @@
     reason = "a program that prints a table, and stops at whatever goes wrong"
 )]
 
+mod etcd;
 mod held;
 mod memory;
 mod redis;
@@ -37,6 +39,9 @@ const REDIS: [Workload; 3] = [
     Workload::Uncontended { tasks: 64 },
     Workload::Contended { tasks: 8 },
 ];
+
+const ETCD: [Workload; 2] =
+    [Workload::Uncontended { tasks: 1 }, Workload::Uncontended { tasks: 16 }];
 
 /// What the comparison is run with a second time, in a process of its own.
 const ONE_PROCESSOR: &str = "--one-processor";
@@ -100,14 +105,27 @@ async fn run(what: Option<&str>, args: &[String]) -> ExitCode {
                 measure(title, &REDIS, place.floor().await, place.lock(parameters)).await;
             }
         }
+        Some("etcd") => {
+            let place = etcd::Place::new();
+            measure("etcd: a transaction and a delete", &ETCD, place.pair().await, place.lock())
+                .await;
+            let contended = [Workload::Contended { tasks: 8 }];
+            for (title, whose, workloads) in [
+                ("etcd: lock service, one lease", etcd::Leases::Shared, &ETCD[..]),
+                ("etcd: lock service, a lease per lock", etcd::Leases::OfLocks, &ETCD[..]),
+                ("etcd: lock service, a lease per task", etcd::Leases::OfTasks, &contended[..]),
+            ] {
+                measure(title, workloads, place.service(whose).await, place.lock()).await;
+            }
+        }
         Some("held") => {
             let seconds = option("--seconds").and_then(|text| text.parse().ok()).unwrap_or(20);
             held::run(Duration::from_secs(seconds), option("--dir").as_deref()).await;
         }
         // Any other run of all benches has nothing to ask here.
-        None => println!("say what to measure: memory, sqlite, redis, held"),
+        None => println!("say what to measure: memory, sqlite, redis, etcd, held"),
         Some(other) => {
-            println!("`{other}` is none of memory, sqlite, redis, held");
+            println!("`{other}` is none of memory, sqlite, redis, etcd, held");
             return ExitCode::from(64);
         }
     }
