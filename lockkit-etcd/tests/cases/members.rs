@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use conformance_tests::servers::{Data, EtcdCluster};
+use conformance_tests::servers::{Data, Etcd, EtcdCluster};
 use lockkit_core::{BootInstant, LockExt};
 use lockkit_etcd::EtcdLock;
 
@@ -14,7 +14,7 @@ const TTL: Duration = Duration::from_secs(12);
 
 /// A client that asks the member `first` first.
 fn client_at(cluster: &EtcdCluster, first: usize) -> EtcdLock {
-    let mut members: Vec<_> = cluster.members().iter().map(|m| m.address()).collect();
+    let mut members: Vec<_> = cluster.members().iter().map(Etcd::address).collect();
     members.rotate_left(first);
     client(&members, "ttl=12s")
 }
