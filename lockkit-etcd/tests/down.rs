@@ -36,6 +36,6 @@ async fn a_dead_server_costs_next_to_nothing() {
     assert!(share < 0.03, "{:.1} % of a processor", share * 100.0);
     assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
     assert!(held.iter().all(lockkit_core::Guard::is_held));
-    waiters.iter().for_each(|waiter| waiter.abort());
+    waiters.iter().for_each(tokio::task::JoinHandle::abort);
     drop((blocker, held));
 }
