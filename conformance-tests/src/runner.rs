@@ -33,7 +33,7 @@ const GRACE: Duration = Duration::from_secs(15);
 
 /// Cases mostly wait, so more of them than there are processors run at a time; but few enough
 /// that none waits for a processor for long.
-const AT_A_TIME: usize = 6;
+const AT_A_TIME: usize = 12;
 
 /// How often a case is run if it is late while the machine stands still.
 const ATTEMPTS: u32 = 3;

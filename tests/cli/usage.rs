@@ -55,7 +55,7 @@ fn bad_keys_and_urls_are_64() {
         ("k", "memory:".to_owned()),
         ("k", "nosuch:x".to_owned()),
         ("k", "locks.db".to_owned()),
-        ("k", "etcd://h".to_owned()),
+        ("k", "zk://h".to_owned()),
         ("k", "redis://".to_owned()),
         ("k", format!("{}?tll=5s", world.url())),
     ] {

@@ -191,6 +191,9 @@ async fn nothing_is_sent_for_a_lost_claim(t: Test) {
     let guard = grant(&*client, t.brief(&key).renew(false)).await;
     guard.lost().await;
     let next = grant(&*rival, t.brief(&key)).await;
+    // When its lease is over, what may be left of it is taken away.
+    let core = client.core();
+    eventually(PATIENCE, "the clean-up behind the loss", || core.cleaning_up() == 0).await;
     let before = client.log().len();
     is_lost(guard.release().await, "the release of a lost claim");
     is_lost(guard.release().await, "its second release");

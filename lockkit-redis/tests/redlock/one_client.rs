@@ -103,7 +103,7 @@ async fn most_servers_tell_who_holds_it_and_let_go_by_force() {
     assert!(guard.fence().is_none());
     let seen = other.inspect(&key).await.unwrap().unwrap();
     assert_eq!((seen.token, seen.label.as_deref()), (Some(guard.token()), Some("job:7")));
-    let busy = other.acquire(Request::new("k").timeout(PROMPT)).await.unwrap_err();
+    let busy = other.acquire(Request::new("k").timeout(AT_ONCE)).await.unwrap_err();
     let Error::NotAcquired(busy) = busy else { panic!("{busy}") };
     assert_eq!(busy.holder.and_then(|holder| holder.token), Some(guard.token()));
     let nobody = Which::Token(lockkit_core::Token::new());

@@ -76,8 +76,10 @@ impl Lane {
 
     /// Closes the connection. Later requests open one each.
     pub(super) async fn close(&self) {
+        // Under way, a turn ends as ever, and its connection is closed here.
+        let mut slot = self.slot.lock().await;
         self.closed.store(true, Ordering::Release);
-        if let Some(open) = self.slot.lock().await.take() {
+        if let Some(open) = slot.take() {
             let _ = open.connection.close().await;
         }
     }
