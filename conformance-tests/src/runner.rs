@@ -31,10 +31,6 @@ const CASE_LIMIT: Duration = Duration::from_secs(90);
 /// How much longer the process around it may live, to say so itself.
 const GRACE: Duration = Duration::from_secs(15);
 
-/// Cases mostly wait, so more of them than there are processors run at a time; but few enough
-/// that none waits for a processor for long.
-const AT_A_TIME: usize = 12;
-
 /// How often a case is run if it is late while the machine stands still.
 const ATTEMPTS: u32 = 3;
 
@@ -61,7 +57,7 @@ pub fn main(subject: &'static dyn Subject) -> ExitCode {
 
 fn run_suite(subject: &'static dyn Subject) -> ExitCode {
     let mut args = Arguments::from_args();
-    args.test_threads = args.test_threads.or(Some(AT_A_TIME));
+    args.test_threads = args.test_threads.or(Some(subject.at_a_time()));
     // A list needs no servers.
     let suite = if args.list { Suite::unstarted(subject) } else { Suite::start(subject) };
     let suite = match suite {

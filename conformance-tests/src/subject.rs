@@ -66,6 +66,12 @@ pub trait Subject: Sync {
         Ok(())
     }
 
+    /// How many cases run at a time. They mostly wait, so more of them than there are processors;
+    /// but few enough that none waits for a processor for long.
+    fn at_a_time(&self) -> usize {
+        10
+    }
+
     /// How much later than its TTL a dead claim may go, as the backend states it.
     fn granularity(&self) -> Duration {
         Duration::ZERO

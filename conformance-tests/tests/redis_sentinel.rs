@@ -29,6 +29,11 @@ impl Subject for SentinelRedis {
         Ok(Some(Started::new(url, group)))
     }
 
+    /// Each new client asks all sentinels, which takes a processor more than other servers do.
+    fn at_a_time(&self) -> usize {
+        6
+    }
+
     fn midway(&self) -> Option<Midway> {
         let act = |started: &Started| {
             let group = started.servers::<Sentinels>();
